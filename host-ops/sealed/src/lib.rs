@@ -4,10 +4,11 @@
 //! keyed hash. An attacker who can forge a hash can read the key, which only the host's user can, and that
 //! user does not need a forgery.
 //!
-//! [`whole_file`] writes files atomically.
+//! [`whole_file`] writes files atomically, and [`lru`] limits the size of a folder.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests start threads"))]
 
+pub mod lru;
 pub mod whole_file;
 
 use hmac::{Hmac, KeyInit, Mac};
@@ -79,7 +80,7 @@ impl KeyedHash {
     }
 }
 
-/// Sets the modification time of a file to the current time, for eviction of the least recently used files.
+/// Sets the modification time of a file to the current time, which is the last use for [`lru`].
 ///
 /// # Errors
 /// Returns the operating system's error.

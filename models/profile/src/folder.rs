@@ -1,15 +1,14 @@
 use crate::now;
-use frostline_sealed::whole_file;
+use frostline_sealed::{lru, whole_file};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 /// Maximum number of files. A file has about 10 KB and contains the profile of a model for a set of cuts. If
 /// more are needed, the oldest profiles are measured again.
-const MOST_FILES: usize = 256;
+const MOST_FILES: u64 = 256;
 
 /// Validity of a profile in seconds. All known dependencies are part of the key. The expiration covers
 /// unknown dependencies such as kernel updates.
@@ -34,7 +33,7 @@ pub struct ProfileFolder {
 
 /// File content.
 #[derive(Serialize, Deserialize)]
-struct Entry {
+struct StoredProfile {
     /// SHA-256 of the model.
     subject: String,
     key: serde_json::Value,
@@ -74,7 +73,7 @@ impl ProfileFolder {
     /// expired.
     pub fn newest<T: DeserializeOwned>(&self, subject: &str) -> Option<T> {
         let now = now();
-        let entries = self.files().into_iter().filter_map(|(_, path)| read(&path));
+        let entries = self.files().into_iter().filter_map(|file| read(&file.path));
         let newest = entries
             .filter(|entry| entry.subject == subject && entry.is_fresh(now))
             .max_by_key(|entry| entry.stored_at)?;
@@ -99,7 +98,7 @@ impl ProfileFolder {
     }
 
     fn write(&self, subject: &str, key: &impl Serialize, value: &impl Serialize) -> io::Result<()> {
-        let entry = Entry {
+        let entry = StoredProfile {
             subject: subject.to_owned(),
             key: serde_json::to_value(key)?,
             stored_at: now(),
@@ -115,21 +114,18 @@ impl ProfileFolder {
     /// Removes the oldest files above the limit. Failures are ignored, because remaining files only use
     /// space.
     fn remove_oldest(&self) {
-        let mut files = self.files();
-        files.sort();
-        let surplus = files.len().saturating_sub(MOST_FILES);
-        for (_, path) in files.into_iter().take(surplus) {
+        let files = self
+            .files()
+            .into_iter()
+            .map(|file| lru::Entry { size: 1, ..file });
+        let _ = lru::evict(files.collect(), MOST_FILES, |path| {
             let _ = std::fs::remove_file(path);
-        }
+            Ok(true)
+        });
     }
 
-    /// Returns all files with modification times.
-    fn files(&self) -> Vec<(SystemTime, PathBuf)> {
-        let listed = std::fs::read_dir(&self.path).into_iter().flatten().flatten();
-        let profiles = listed.filter(|entry| entry.path().extension().is_some_and(|end| end == "json"));
-        profiles
-            .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
-            .collect()
+    fn files(&self) -> Vec<lru::Entry> {
+        lru::files(&self.path, "json").unwrap_or_default()
     }
 
     fn file(&self, subject: &str, key: &serde_json::Value) -> PathBuf {
@@ -138,13 +134,13 @@ impl ProfileFolder {
     }
 }
 
-impl Entry {
+impl StoredProfile {
     fn is_fresh(&self, now: u64) -> bool {
         now.saturating_sub(self.stored_at) < SECONDS
     }
 }
 
-fn read(path: &Path) -> Option<Entry> {
+fn read(path: &Path) -> Option<StoredProfile> {
     serde_json::from_slice(&std::fs::read(path).ok()?).ok()
 }
 
@@ -192,8 +188,8 @@ mod tests {
     fn a_broken_file_is_as_good_as_none() {
         let (_parent, folder) = folder();
         folder.put("model", &1, &7).unwrap();
-        let [(_, path)] = folder.files().try_into().unwrap();
-        std::fs::write(&path, "{\"subject\":").unwrap();
+        let [file] = folder.files().try_into().unwrap();
+        std::fs::write(&file.path, "{\"subject\":").unwrap();
         assert_eq!(folder.get::<u32>("model", &1), None);
         assert_eq!(folder.newest::<u32>("model"), None);
         folder.put("model", &1, &8).unwrap();
@@ -216,7 +212,7 @@ mod tests {
         for key in 0..MOST_FILES + 5 {
             folder.put("model", &key, &key).unwrap();
         }
-        assert_eq!(folder.files().len(), MOST_FILES);
+        assert_eq!(folder.files().len() as u64, MOST_FILES);
         assert_eq!(folder.get("model", &(MOST_FILES + 4)), Some(MOST_FILES + 4));
     }
 

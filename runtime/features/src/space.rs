@@ -3,6 +3,7 @@
 
 use crate::FeatureError;
 use crate::error::failed;
+use frostline_sealed::lru;
 use std::fmt;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -25,8 +26,7 @@ pub(crate) struct StoreSpace {
 /// The stores that were removed to make room for another.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Evicted {
-    pub(crate) stores: usize,
-    pub(crate) bytes: u64,
+    pub(crate) stores: lru::Evicted,
     /// Limit of the cache in bytes.
     limit: u64,
 }
@@ -34,8 +34,8 @@ pub(crate) struct Evicted {
 impl fmt::Display for Evicted {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [bytes, limit] =
-            [self.bytes, self.limit].map(|bytes| frostline_tensor::format_bytes(bytes as f64));
-        let stores = self.stores;
+            [self.stores.size, self.limit].map(|bytes| frostline_tensor::format_bytes(bytes as f64));
+        let stores = self.stores.count;
         write!(
             to,
             "evicted {stores} cached feature stores of other jobs ({bytes}), the least recently used, to stay within the \
@@ -65,33 +65,26 @@ impl StoreSpace {
         self.limit.saturating_sub(taken)
     }
 
-    /// Evicts other unused stores, the least recently used first, until `wanted` bytes fit within the limit. Evicts no store if this is not possible.
+    /// Evicts other unused stores, the least recently used first, until `wanted` bytes fit within the limit.
+    /// Evicts no store if this is not possible.
     pub(crate) fn make_room(&self, wanted: u64) -> Evicted {
-        let mut others = stores(&self.folder);
-        others.retain(|path| *path != self.store);
-        let mut taken: u64 = others.iter().map(|path| bytes(path)).sum();
-        others.retain(|path| is_idle(path));
-        let idle: u64 = others.iter().map(|path| bytes(path)).sum();
-        let mut evicted = Evicted {
-            limit: self.limit,
-            ..Evicted::default()
+        let others = stores(&self.folder).into_iter();
+        let others = others.filter(|path| *path != self.store).map(|path| lru::Entry {
+            last_use: last_use(&path),
+            size: bytes(&path),
+            path,
+        });
+        let others: Vec<lru::Entry> = others.collect();
+        let used = others.iter().filter(|store| !is_idle(&store.path));
+        let used: u64 = used.map(|store| store.size).sum();
+        let stores = match self.limit.checked_sub(wanted) {
+            Some(bytes) if used <= bytes => lru::evict(others, bytes, |path| Ok(remove(path).is_ok())),
+            _ => Ok(lru::Evicted::default()),
         };
-        if taken.saturating_sub(idle).saturating_add(wanted) > self.limit {
-            return evicted;
+        Evicted {
+            stores: stores.unwrap_or_default(),
+            limit: self.limit,
         }
-        others.sort_by_key(|path| last_use(path));
-        for path in others {
-            if taken.saturating_add(wanted) <= self.limit {
-                break;
-            }
-            let freed = bytes(&path);
-            if remove(&path).is_ok() {
-                taken = taken.saturating_sub(freed);
-                evicted.stores += 1;
-                evicted.bytes += freed;
-            }
-        }
-        evicted
     }
 }
 

@@ -217,7 +217,7 @@ impl Store {
             )
         };
         let mut news = Vec::new();
-        if evicted.stores > 0 {
+        if evicted.stores.count > 0 {
             news.push(evicted.to_string());
         }
         if broken > 0 {

@@ -6,17 +6,19 @@
 
 use crate::error::SandboxError;
 use crate::unchecked::Compiled;
-use frostline_sealed::{PrivateFolder, whole_file};
+use frostline_sealed::{PrivateFolder, lru, whole_file};
 use frostline_tensor::Cause;
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 use std::fs;
 use std::hash::{Hash, Hasher};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::path::Path;
 use wasmtime::Engine;
 use wasmtime::component::Component;
+
+/// Extension of artifacts.
+const EXTENSION: &str = "cwasm";
 
 pub(crate) struct Artifacts {
     folder: PrivateFolder,
@@ -72,57 +74,34 @@ impl Artifacts {
             .seal(&self.folder, &name)
             .ok_or_else(|| io::Error::other("cannot compute the keyed hash"))?;
         whole_file::write(&self.folder.path().join(name), |file| file.write_all(&sealed))?;
-        self.evict()
+        let cached = lru::files(self.folder.path(), EXTENSION)?;
+        lru::evict(cached, self.max_bytes, |path| {
+            fs::remove_file(path)?;
+            Ok(true)
+        })?;
+        Ok(())
     }
 
     /// Removes all artifacts except those of `guests`, pairs of tenant and SHA-256.
     pub(crate) fn retain<'a>(&self, guests: impl IntoIterator<Item = (&'a str, &'a str)>) -> io::Result<()> {
         let guests = guests.into_iter();
         let kept: HashSet<String> = guests.map(|(tenant, sha256)| self.name(tenant, sha256)).collect();
-        for (_, _, path) in self.cached()? {
-            let name = path.file_name().map(|name| name.to_string_lossy());
+        for cached in lru::files(self.folder.path(), EXTENSION)? {
+            let name = cached.path.file_name().map(|name| name.to_string_lossy());
             if name.is_none_or(|name| !kept.contains(&*name)) {
-                fs::remove_file(path)?;
+                fs::remove_file(cached.path)?;
             }
-        }
-        Ok(())
-    }
-
-    /// Returns the time of last use, size in bytes and path of all artifacts.
-    fn cached(&self) -> io::Result<Vec<(SystemTime, u64, PathBuf)>> {
-        let mut cached = Vec::new();
-        for entry in fs::read_dir(self.folder.path())? {
-            let entry = entry?;
-            if entry.file_name().to_string_lossy().ends_with(".cwasm") {
-                let metadata = entry.metadata()?;
-                cached.push((metadata.modified()?, metadata.len(), entry.path()));
-            }
-        }
-        Ok(cached)
-    }
-
-    /// Removes the least recently used artifacts until the total size is within the limit.
-    fn evict(&self) -> io::Result<()> {
-        let mut cached = self.cached()?;
-        cached.sort();
-        let mut bytes: u64 = cached.iter().map(|(_, bytes, _)| bytes).sum();
-        for (_, size, path) in cached {
-            if bytes <= self.max_bytes {
-                break;
-            }
-            fs::remove_file(path)?;
-            bytes = bytes.saturating_sub(size);
         }
         Ok(())
     }
 
     fn name(&self, tenant: &str, sha256: &str) -> String {
         let of_tenant = Sha256::digest(format!("{sha256} {tenant}"));
-        format!("{}-{}.cwasm", hex::encode(of_tenant), self.engine)
+        format!("{}-{}.{EXTENSION}", hex::encode(of_tenant), self.engine)
     }
 }
 
-/// Updates the last use, which [`Artifacts::evict`] reads.
+/// Updates the last use, which [`lru::files`] reads.
 fn touch(path: &Path) {
     if let Err(error) = frostline_sealed::touch(path) {
         tracing::debug!(artifact = %path.display(), %error, "failed to update the access time of a cached guest");

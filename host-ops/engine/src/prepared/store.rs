@@ -1,5 +1,6 @@
-use frostline_sealed::{PrivateFolder, TAG};
+use frostline_sealed::{PrivateFolder, TAG, lru};
 use parking_lot::Mutex;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -176,56 +177,46 @@ impl Store {
         fs::rename(prepared.path(), &path)?;
         let used = Arc::new(file_state(&path)?);
         self.verified.lock().insert(name.to_owned(), Arc::clone(&used));
-        self.make_room()?;
+        // Stages that a lane is opening remain.
+        lru::evict(self.entries()?, self.most_bytes, |path| self.remove(path))?;
         Ok(StageGuard { path, _used: used })
-    }
-
-    /// Removes the least recently used stages until the rest fits, except stages that a lane is opening.
-    fn make_room(&self) -> io::Result<()> {
-        let mut kept = self.entries()?;
-        kept.sort();
-        let mut bytes: u64 = kept.iter().map(|(_, bytes, _)| bytes).sum();
-        for (_, size, name) in kept {
-            if bytes <= self.most_bytes {
-                break;
-            }
-            if self.remove(&name)? {
-                bytes = bytes.saturating_sub(size);
-            }
-        }
-        Ok(())
     }
 
     /// Removes all stages for whose names `keep` returns false, except stages that a lane is opening.
     pub(super) fn retain(&self, keep: impl Fn(&str) -> bool) -> io::Result<()> {
-        for (_, _, name) in self.entries()? {
-            if !keep(&name) {
-                self.remove(&name)?;
+        for entry in self.entries()? {
+            if !keep(&name_of(&entry.path)) {
+                self.remove(&entry.path)?;
             }
         }
         Ok(())
     }
 
     /// Removes a stage. Returns false if a lane is opening it.
-    fn remove(&self, name: &str) -> io::Result<bool> {
+    fn remove(&self, path: &Path) -> io::Result<bool> {
+        let name = name_of(path);
         let mut right = self.verified.lock();
-        if right.get(name).is_some_and(|used| Arc::strong_count(used) > 1) {
+        if right.get(&*name).is_some_and(|used| Arc::strong_count(used) > 1) {
             return Ok(false);
         }
-        right.remove(name);
-        fs::remove_dir_all(self.folder.path().join(name))?;
+        right.remove(&*name);
+        fs::remove_dir_all(path)?;
         Ok(true)
     }
 
-    /// Returns the last use, the size in bytes and the name of each stage.
-    fn entries(&self) -> io::Result<Vec<(SystemTime, u64, String)>> {
+    /// Returns the folders of the stages.
+    fn entries(&self) -> io::Result<Vec<lru::Entry>> {
         let mut kept = Vec::new();
         for entry in fs::read_dir(self.folder.path())? {
             let entry = entry?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if entry.file_type()?.is_dir() && !name.starts_with(PASSING) {
-                let used = fs::metadata(entry.path().join(SEAL)).and_then(|seal| seal.modified());
-                kept.push((used.unwrap_or(SystemTime::UNIX_EPOCH), size(&entry.path())?, name));
+            let path = entry.path();
+            if entry.file_type()?.is_dir() && !name_of(&path).starts_with(PASSING) {
+                let used = fs::metadata(path.join(SEAL)).and_then(|seal| seal.modified());
+                kept.push(lru::Entry {
+                    last_use: used.unwrap_or(SystemTime::UNIX_EPOCH),
+                    size: size(&path)?,
+                    path,
+                });
             }
         }
         Ok(kept)
@@ -266,6 +257,11 @@ fn file_state(path: &Path) -> io::Result<FileState> {
         }
     }
     Ok(FileState(marks))
+}
+
+/// Returns the name of the stage in the folder `path`.
+fn name_of(path: &Path) -> Cow<'_, str> {
+    path.file_name().unwrap_or_default().to_string_lossy()
 }
 
 fn size(path: &Path) -> io::Result<u64> {
