@@ -11,15 +11,12 @@
 //! - [`Memory`]: the host's memory budget with its [`Ledger`], and [`Grant`]s for guest calls
 //! - [`Waiters`]: queues waiting requests for any [`Policy`]
 //! - [`device`]: assigns rows to lanes
-//! - [`Backoff`]: computes the delay between retries
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests start threads"))]
 
-mod backoff;
 mod blocking;
 mod charge;
 pub mod device;
-mod lock;
 mod memory;
 mod tenant_permits;
 mod turn_gate;
@@ -27,10 +24,8 @@ mod turn_pool;
 mod turns;
 mod waiters;
 
-pub use backoff::{Backoff, doubled};
 pub use blocking::{Stop, Unfinished, run_blocking};
 pub use charge::{Charge, thread_cpu};
-pub use lock::Lock;
 pub use memory::{Ask, Budget, Grant, Kind, Ledger, Memory, OutOfBudget, Reservation, Reserved};
 pub use tenant_permits::TenantPermits;
 pub use turn_gate::{EnterError, GateTurns, NEWCOMERS, Permit, Share, Standing, TurnGate};

@@ -1,4 +1,4 @@
-use crate::Lock;
+use frostline_primitives::Lock;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use tokio::sync::Semaphore;

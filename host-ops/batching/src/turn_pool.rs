@@ -1,5 +1,5 @@
-use crate::Lock;
 use crate::turns::Turns;
+use frostline_primitives::Lock;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, PoisonError};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-use crate::now;
+use frostline_primitives::now;
 use frostline_sealed::{lru, whole_file};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

@@ -38,13 +38,6 @@ pub use rows::efficient_rows;
 
 use std::time::Instant;
 
-/// Returns the current time in seconds since 1970, as used in profiles.
-pub fn now() -> u64 {
-    std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
-}
-
 /// Runs `work` twice and returns the second result with the smaller duration in seconds. Other load on the
 /// machine can only increase durations, so the minimum is the best estimate.
 ///

@@ -4,7 +4,7 @@
 
 use anyhow::{Context, Result};
 use frostline_job::{Plain, plain_line};
-use frostline_trainer::whole_file;
+use frostline_sealed::whole_file;
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, StderrLock, StdoutLock, Write};

@@ -6,7 +6,7 @@ use crate::output::{print_result, write_file};
 use anyhow::{Context, Result, anyhow, bail};
 use frostline_job::folder as layout;
 use frostline_report::Run;
-use frostline_trainer::whole_file;
+use frostline_sealed::whole_file;
 use serde::Serialize;
 use serde_json::Value;
 use std::path::{Path, PathBuf};

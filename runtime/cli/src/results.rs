@@ -2,7 +2,7 @@
 
 use frostline_job::folder::{METRICS, REPORT, TENSORBOARD};
 use frostline_report::Run;
-use frostline_trainer::whole_file;
+use frostline_sealed::whole_file;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,6 @@
 use crate::ClientError;
 use crate::fetch::StragglerPolicy;
-use frostline_batching::Backoff;
+use frostline_primitives::Backoff;
 use frostline_tensor::OpErrorCode;
 use frostline_wire::ErrorClass;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 use crate::ClientError;
 use crate::blocking::blocking;
-use frostline_batching::Lock;
+use frostline_primitives::Lock;
 use frostline_tensor::Cause;
 use http::HeaderValue;
 use std::fs::File;

@@ -1,6 +1,6 @@
 //! Jobs on this host: groups extractions by job, and measures the time of images in every stage.
 
-use frostline_profile::now;
+use frostline_primitives::now;
 use frostline_tensor::{BoxFuture, GraphExecutor, OpError, Stage, Tensor};
 use frostline_wire::{JobInfo, JobStage, StageSeconds};
 use futures::FutureExt;
@@ -169,7 +169,7 @@ impl JobTable {
             key: key.clone(),
             seconds: StageSums::default(),
             progress: Mutex::new(Progress {
-                info: new_job(&key.tenant, &key.id, frostline_profile::now()),
+                info: new_job(&key.tenant, &key.id, frostline_primitives::now()),
                 active: Instant::now(),
             }),
         });

@@ -6,7 +6,7 @@ use frostline_objects::{ClockReading, Store};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// Tolerated difference between two clocks in seconds. Synchronized clocks differ by milliseconds, and records of
 /// other hosts are up to 20 s old when they are read.
@@ -26,14 +26,8 @@ impl LocalClock {
     }
 
     fn now(&self) -> u64 {
-        system_time().saturating_add_signed(self.0.load(Ordering::Relaxed))
+        frostline_primitives::now().saturating_add_signed(self.0.load(Ordering::Relaxed))
     }
-}
-
-/// Returns the time of the system in seconds since 1970.
-pub(crate) fn system_time() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.unwrap_or_default().as_secs()
 }
 
 /// Clock of a host, compared with the clocks of the state's store and of other hosts. All times are in seconds since 1970.

@@ -1,7 +1,7 @@
 //! Background tasks that follow the changes of other hosts and compact the log.
 
 use crate::journal::Journal;
-use frostline_batching::Backoff;
+use frostline_primitives::Backoff;
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

@@ -21,8 +21,12 @@ const DIRECT_USERS: [(&str, &str); 4] = [
 
 /// Crates with dependencies that they must not have, even indirectly, although their [layers](layers) allow
 /// them or do not apply.
-const FORBIDDEN: [(&str, &[&str]); 19] = [
+const FORBIDDEN: [(&str, &[&str]); 20] = [
     ("frostline-tensor", &["wasmtime", "ort", "object_store", "hyper"]),
+    (
+        "frostline-primitives",
+        &["wasmtime", "ort", "object_store", "hyper", "tokio"],
+    ),
     (
         "frostline-sealed",
         &["wasmtime", "ort", "object_store", "hyper", "tokio"],

@@ -4,7 +4,7 @@ use super::order::{Order, OrderResult};
 use super::shared::Shared;
 use super::{LanesConfig, LanesPlace};
 use crate::EngineError;
-use frostline_batching::Backoff;
+use frostline_primitives::Backoff;
 use frostline_tensor::Stage;
 use std::sync::Arc;
 use std::time::Duration;

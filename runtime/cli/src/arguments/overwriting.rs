@@ -3,7 +3,7 @@
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Command, Error};
 use frostline_client::LabelTable;
-use frostline_trainer::whole_file::is_same;
+use frostline_sealed::whole_file::is_same;
 use std::path::{Path, PathBuf};
 
 /// Arguments with output files, in all commands.

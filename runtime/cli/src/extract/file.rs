@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 use arrow_array::RecordBatch;
 use arrow_ipc::writer::FileWriter;
 use arrow_schema::SchemaRef;
-use frostline_trainer::whole_file::{self, Unfinished};
+use frostline_sealed::whole_file::{self, Unfinished};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;

@@ -1,5 +1,5 @@
-use frostline_batching::Lock;
 use frostline_images::normalize;
+use frostline_primitives::Lock;
 use frostline_tensor::{Data, OpError, PixelSpec, ShapeError, Tensor};
 use frostline_wire::RowValue;
 

@@ -1,4 +1,4 @@
-use frostline_batching::{Lock, doubled};
+use frostline_primitives::{Lock, doubled};
 use frostline_wire::Split;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-use frostline_batching::Lock;
+use frostline_primitives::Lock;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::Notify;

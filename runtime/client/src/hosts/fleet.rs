@@ -5,7 +5,7 @@ use super::member::{Member, Upload};
 use crate::meter::ByteMeter;
 use crate::trace::Trace;
 use crate::{Notices, UploadKind};
-use frostline_batching::Lock;
+use frostline_primitives::Lock;
 use frostline_wire::StageSeconds;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

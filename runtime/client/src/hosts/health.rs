@@ -1,4 +1,4 @@
-use frostline_batching::Backoff;
+use frostline_primitives::Backoff;
 use std::time::{Duration, Instant};
 
 /// Tracks the availability of a host and schedules checks after failures. The caller provides the current

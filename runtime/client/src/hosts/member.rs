@@ -2,7 +2,7 @@ use super::description::HostDescription;
 use super::health::Health;
 use crate::{ClientError, HostClient, HostState, Notice, Notices, UploadKind, Uploaded};
 use bytes::Bytes;
-use frostline_batching::Lock;
+use frostline_primitives::Lock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};

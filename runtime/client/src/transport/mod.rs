@@ -18,7 +18,7 @@ use crate::trace::Trace;
 use crate::{ClientError, Deadlines, Token, Trust};
 use bytes::Bytes;
 use connections::Connections;
-use frostline_batching::Backoff;
+use frostline_primitives::Backoff;
 use frostline_wire::{ErrorClass, TRACEPARENT};
 use http::{HeaderValue, Method, Request};
 use peer::Peer;

@@ -128,7 +128,7 @@ fn until(certificate: &Certificate) -> Result<String, String> {
     let Some(ends) = certificate.expires_at() else {
         return Ok("the certificate matches the private key".to_owned());
     };
-    let days = (ends - i64::try_from(frostline_profile::now()).unwrap_or(i64::MAX)) / DAY;
+    let days = (ends - i64::try_from(frostline_primitives::now()).unwrap_or(i64::MAX)) / DAY;
     match days {
         ..0 => Err(format!(
             "the certificate expired {} days ago; renew it, no restart is needed",

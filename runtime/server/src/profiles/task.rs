@@ -10,9 +10,8 @@ use frostline_batching::{Kind, Reserved};
 use frostline_engine::Device;
 use frostline_graph::Model;
 use frostline_objects::Store;
-use frostline_profile::{
-    MeasureOptions, MeasuredModel, efficient_rows, encoded_pixels, measure, memory, now,
-};
+use frostline_primitives::now;
+use frostline_profile::{MeasureOptions, MeasuredModel, efficient_rows, encoded_pixels, measure, memory};
 use frostline_sandbox::ModelView;
 use frostline_state::FindResult;
 use frostline_tensor::{DType, GraphExecutor, Normalization, PixelSpec, Precision, Stage};

@@ -2,7 +2,7 @@
 //! token doubles the wait. A valid token is always accepted, because other clients may share the address.
 
 use crate::sampler::LogRateLimit;
-use frostline_batching::doubled;
+use frostline_primitives::doubled;
 use quick_cache::sync::Cache;
 use std::net::IpAddr;
 use std::time::Duration;

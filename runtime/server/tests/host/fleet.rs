@@ -165,7 +165,7 @@ async fn a_wrong_clock_changes_neither_usage_nor_audit_nor_tokens_nor_jobs() {
         let kept: Vec<String> = rotated.tokens.iter().map(|token| token.id.clone()).collect();
         assert!(before.iter().all(|(id, _)| kept.contains(id)), "{shift}");
         before = tokens(&bad).await;
-        let today = frostline_profile::now();
+        let today = frostline_primitives::now();
         let soonest = before.iter().filter_map(|(_, expires)| *expires).min();
         assert!(soonest.is_some_and(|at| at > today + 86_400), "{shift}");
         assert_eq!(images([&bad, &other, &good]).await, sent, "{shift}");

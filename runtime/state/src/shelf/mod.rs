@@ -12,7 +12,6 @@ mod tests;
 pub(crate) use versions::Versions;
 pub use versions::{Facts, FindResult, NamedUpload, StoredVersion};
 
-use crate::clock::system_time;
 use crate::documents::Documents;
 use crate::error::StateError;
 use crate::record::Unknown;
@@ -329,7 +328,7 @@ impl<F: Facts> OwnedUploads<'_, F> {
             blob: format!("blobs/{kind}/{owner}/{sha256}-{}", unique_id()?),
             sha256,
             bytes: length,
-            uploaded_at: system_time(),
+            uploaded_at: frostline_primitives::now(),
             facts,
             unknown: Unknown::new(),
         });

@@ -3,7 +3,7 @@
 use crate::{Job, JobSpec, TrainerError};
 use frostline_graph::{Model, ONE_FILE};
 use frostline_job::folder::CONFIG;
-use frostline_profile::now;
+use frostline_primitives::now;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use std::path::Path;

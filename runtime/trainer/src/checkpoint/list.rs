@@ -5,7 +5,7 @@ use super::run_folder::RunFolder;
 use super::{checkpoints, config, lock};
 use crate::{Job, JobSpec, TrainerError};
 use frostline_job::folder::{CHECKPOINTS, EVENTS, FinalState, SWEEP};
-use frostline_profile::now;
+use frostline_primitives::now;
 use serde::Serialize;
 use std::ffi::OsStr;
 use std::fs;

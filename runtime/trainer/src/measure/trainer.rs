@@ -8,8 +8,9 @@ use frostline_engine::{Device, Interrupt, Lanes, LanesConfig, SessionOptions, St
 use frostline_graph::Model;
 use frostline_images::{DecodeLimits, load_augmented, normalize};
 use frostline_plan::TrainerProfile;
+use frostline_primitives::now;
 use frostline_profile::{
-    MeasureOptions, MeasuredModel, ProfileError, encoded_pixels, machine, measure, memory, now, timed,
+    MeasureOptions, MeasuredModel, ProfileError, encoded_pixels, machine, measure, memory, timed,
 };
 use frostline_quantization::for_precision;
 use frostline_tensor::{

@@ -1,7 +1,7 @@
 use crate::Events;
 use crate::measure::profiles;
-use frostline_batching::Backoff;
 use frostline_client::Hosts;
+use frostline_primitives::Backoff;
 use frostline_wire::{Profile, ProfileRequest};
 use std::time::Duration;
 use tokio::sync::oneshot;

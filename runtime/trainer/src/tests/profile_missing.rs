@@ -8,7 +8,6 @@ use crate::{
     Event, Events, FetchLimits, Job, Modules, OnBadSample, Policy, ProfileState, TrainerError, plan,
 };
 use bytes::Bytes;
-use frostline_batching::Backoff;
 use frostline_client::{Deadlines, HostClient, Hosts, Notice, Trust};
 use frostline_fake_host::{FakeHost, Reply};
 use frostline_plan::{
@@ -18,6 +17,7 @@ use frostline_wire::{
     CutProfile, Encoded, Encoding, ErrorClass, Linear, Link, Load, Platform, Precision, Profile,
     ProfileRequest, Split, UploadRef,
 };
+use frostline_primitives::Backoff;
 use http::Method;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
