@@ -21,7 +21,7 @@ const DIRECT_USERS: [(&str, &str); 4] = [
 
 /// Crates with dependencies that they must not have, even indirectly, although their [layers](layers) allow
 /// them or do not apply.
-const FORBIDDEN: [(&str, &[&str]); 20] = [
+const FORBIDDEN: [(&str, &[&str]); 21] = [
     ("frostline-tensor", &["wasmtime", "ort", "object_store", "hyper"]),
     (
         "frostline-primitives",

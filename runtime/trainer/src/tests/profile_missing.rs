@@ -13,11 +13,11 @@ use frostline_fake_host::{FakeHost, Reply};
 use frostline_plan::{
     CostModel, Iteration, LayersLocation, Planner, Slowdown, Survey, TrainerProfile, UsableSplit, Workload,
 };
+use frostline_primitives::Backoff;
 use frostline_wire::{
     CutProfile, Encoded, Encoding, ErrorClass, Linear, Link, Load, Platform, Precision, Profile,
     ProfileRequest, Split, UploadRef,
 };
-use frostline_primitives::Backoff;
 use http::Method;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
