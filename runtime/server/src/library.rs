@@ -6,13 +6,14 @@ use crate::refusal::Refusal;
 use crate::roots::{OpenRoot, PROBE_DEADLINE, RootHealth};
 use crate::scheduling::TenantMemory;
 use bytes::Bytes;
-use frostline_batching::{Charge, Kind, Memory};
+use frostline_batching::{Charge, Kind, Memory, Reserved};
 use frostline_objects::{ObjectError, Store};
 use frostline_sandbox::{Allowance, Guest, ModelView, Sandbox};
 use frostline_state::{Journal, ModelFacts, NamedUpload, SHARED, StateError, StoredVersion, UploadStore};
 use frostline_wire::Description;
 use quick_cache::sync::Cache;
 use std::collections::BTreeMap;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
@@ -46,6 +47,13 @@ struct GuestKey {
     guest: String,
 }
 
+/// Compiled guest in memory, with the reservation for it.
+#[derive(Clone)]
+struct ReadyGuest {
+    guest: Guest,
+    _memory: Arc<Reserved>,
+}
+
 /// Cache key for descriptions: tenant, guest, model and parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct DescriptionKey {
@@ -69,7 +77,7 @@ pub(crate) struct Library {
     stores: Cache<OpenRoot, Store>,
     /// Stores with shard indexes, by tenant and granted root.
     indexed_stores: Arc<Cache<(String, OpenRoot), Store>>,
-    ready_guests: Cache<GuestKey, Guest>,
+    ready_guests: Arc<Cache<GuestKey, ReadyGuest>>,
     descriptions: Cache<DescriptionKey, Arc<Description>>,
     memory: Memory,
     /// Permits for checks of guests that are served from the cache.
@@ -99,13 +107,9 @@ impl Library {
             partials,
         } = uploads;
         let indexed_stores = Arc::new(Cache::new(CACHED_INDEXES));
-        let indexes = Arc::clone(&indexed_stores);
-        memory.on_pressure(move |_| {
-            // Drop the stores after the lock of the cache is released, because dropping them returns memory.
-            let dropped: Vec<_> = indexes.iter().collect();
-            indexes.clear();
-            drop(dropped);
-        });
+        clear_under_pressure(&memory, &indexed_stores);
+        let ready_guests = Arc::new(Cache::new(READY_GUESTS));
+        clear_under_pressure(&memory, &ready_guests);
         Self {
             guests: Arc::new(guests),
             models,
@@ -116,7 +120,7 @@ impl Library {
             roots,
             stores: Cache::new(OPEN_STORES),
             indexed_stores,
-            ready_guests: Cache::new(READY_GUESTS),
+            ready_guests,
             descriptions: Cache::new(descriptions),
             memory,
             verifications: Arc::new(Semaphore::new(VERIFICATIONS)),
@@ -191,10 +195,21 @@ impl Library {
         Ok(sandbox.prepare_within(bytes, allowance).await?)
     }
 
-    /// Caches a compiled guest of a tenant.
+    /// Caches a compiled guest of a tenant, if there is memory for it.
     pub(crate) fn cache_guest(&self, tenant: &str, guest: Guest) {
-        self.ready_guests
-            .insert(GuestKey::new(tenant, guest.sha256()), guest);
+        let key = GuestKey::new(tenant, guest.sha256());
+        if let Some(ready) = self.ready(guest) {
+            self.ready_guests.insert(key, ready);
+        }
+    }
+
+    /// Reserves the memory of a loaded guest for the cache. Returns `None` if it is not available now.
+    fn ready(&self, guest: Guest) -> Option<ReadyGuest> {
+        let reserved = self.memory.try_cache(guest.loaded_bytes())?;
+        Some(ReadyGuest {
+            guest,
+            _memory: Arc::new(reserved),
+        })
     }
 
     /// Returns a version of a tenant's guest, compiled if necessary. The state is only read if this host has not
@@ -205,17 +220,27 @@ impl Library {
         version: &StoredVersion<()>,
         allowance: &Arc<Allowance>,
     ) -> Result<Guest, Refusal> {
-        let load = async {
-            let sandbox = self.sandbox.for_tenant(tenant);
-            if let Some(guest) = sandbox.cached(&version.sha256, allowance).await? {
-                self.verify_later(tenant, version);
-                return Ok(guest);
-            }
-            let bytes = self.guests.read(version).await?;
-            self.compile(tenant, bytes, allowance).await
-        };
         let key = GuestKey::new(tenant, &version.sha256);
-        self.ready_guests.get_or_insert_async(&key, load).await
+        let entry = match self.ready_guests.get_value_or_guard_async(&key).await {
+            Ok(ready) => return Ok(ready.guest),
+            Err(entry) => entry,
+        };
+        let sandbox = self.sandbox.for_tenant(tenant);
+        let guest = match sandbox.cached(&version.sha256, allowance).await? {
+            Some(guest) => {
+                self.verify_later(tenant, version);
+                guest
+            }
+            None => {
+                let bytes = self.guests.read(version).await?;
+                self.compile(tenant, bytes, allowance).await?
+            }
+        };
+        if let Some(ready) = self.ready(guest.clone()) {
+            // The entry is gone if the cache was cleared meanwhile.
+            let _ = entry.insert(ready);
+        }
+        Ok(guest)
     }
 
     /// Checks the stored bytes of a guest that is served from the cache, and logs if they are missing or corrupt.
@@ -266,6 +291,21 @@ impl Library {
     }
 }
 
+/// Clears `cache` when memory is short.
+fn clear_under_pressure<K, V>(memory: &Memory, cache: &Arc<Cache<K, V>>)
+where
+    K: Clone + Eq + Hash + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+{
+    let cache = Arc::clone(cache);
+    memory.on_pressure(move |_| {
+        // Drop the values after the lock of the cache is released, because dropping them returns memory.
+        let dropped: Vec<_> = cache.iter().collect();
+        cache.clear();
+        drop(dropped);
+    });
+}
+
 /// Returns the owner of a guest or model and the sum of the bytes of all versions.
 fn bytes_by_owner<F>(named: NamedUpload<F>) -> (String, u64) {
     let bytes = named.versions.iter().map(|version| version.bytes);
@@ -278,5 +318,24 @@ impl GuestKey {
             tenant: tenant.to_owned(),
             guest: sha256.to_owned(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use frostline_batching::Ledger;
+
+    #[test]
+    fn caches_are_cleared_when_memory_is_short() {
+        let memory = Memory::unbounded();
+        let cache = Arc::new(Cache::new(4));
+        clear_under_pressure(&memory, &cache);
+        for key in ["a", "b"] {
+            cache.insert(key, Arc::new(memory.try_cache(10).unwrap()));
+        }
+        assert_eq!(memory.read(Ledger::held_in_all), 20);
+        memory.request_release(1);
+        assert_eq!((cache.len(), memory.read(Ledger::held_in_all)), (0, 0));
     }
 }

@@ -112,6 +112,12 @@ impl Memory {
         Ok(self.reserved(Some(held)))
     }
 
+    /// Reserves memory for a cache of the host. Returns `None` if it is not available now. Caches count for no
+    /// tenant, because they are released when memory is short.
+    pub fn try_cache(&self, bytes: u64) -> Option<Reserved> {
+        self.try_reserve("", Kind::Cache, bytes).ok()
+    }
+
     /// Same as [`Self::reserve`], for threads. Waits up to `longest`.
     ///
     /// # Errors

@@ -156,9 +156,8 @@ impl ReadRoom for MeteredRoom {
     }
 
     fn try_reserve(&self, bytes: u64) -> Option<Guard> {
-        let TenantMemory { ledger, tenant, .. } = &self.memory;
-        let reserved = ledger.try_reserve(tenant, Kind::Cache, bytes);
-        reserved.ok().map(|reserved| Box::new(reserved) as Guard)
+        let reserved = self.memory.ledger.try_cache(bytes);
+        reserved.map(|reserved| Box::new(reserved) as Guard)
     }
 
     fn grow(&self, bytes: u64) -> Result<Guard, OpError> {

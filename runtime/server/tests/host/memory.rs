@@ -121,6 +121,14 @@ async fn activations_are_held_until_they_are_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn compiled_guests_are_reserved() {
+    let test = host().await;
+    test.upload().await;
+    let cached = memory(&test).await.kinds["cache"];
+    assert!(cached >= 64 << 10, "{cached}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_can_never_fit_is_refused_with_both_numbers() {
     let test = TestHost::limited(|_| (), |config| config.memory_budget = 16 << 20).await;
     let mut request = test.request("none", 0);

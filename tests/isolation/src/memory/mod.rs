@@ -198,16 +198,13 @@ pub(crate) fn write_shared(root: &Path) -> Result<()> {
     Ok(File::create(root.join(large))?.set_len(LARGE_BYTES)?)
 }
 
-/// Maximum bytes of caches that stay reserved for a tenant, such as indexes of shards.
-const CACHED: u64 = 64 << 10;
-
 /// Waits until the host holds no memory for the tenant.
 pub(crate) async fn wait_until_released(scene: &Scene) -> Result<()> {
     let until = Instant::now() + RELEASE_TIMEOUT;
     loop {
         let top = scene.activity()?;
         let held = watch::held_by(&top, scene.name())?;
-        if held <= CACHED && !scene.has_work()? {
+        if held == 0 && !scene.has_work()? {
             return Ok(());
         }
         ensure!(
