@@ -10,9 +10,15 @@ use crate::{ActivationMemory, CheckedUpload, ModelFacts, SHARED, SharedState, St
 use frostline_fake_store::{Asked, Fault, S3};
 use futures::FutureExt;
 use http::Method;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::Barrier;
+
+/// Requests since the last call, without repetitions: on a busy machine, some reads are hedged.
+fn different_requests(server: &S3) -> HashSet<Asked> {
+    server.take_requests().into_iter().collect()
+}
 
 #[tokio::test]
 async fn deleted_documents_leave_no_objects() {
@@ -36,7 +42,7 @@ async fn deleted_documents_leave_no_objects() {
     let late = Things::open(server.store()).await.unwrap();
     assert_eq!((late.documents.list("").len(), late.get("stays")), (1, Some(1)));
     assert_eq!(
-        server.take_requests().len(),
+        different_requests(&server).len(),
         4,
         "expected to request a listing, the snapshot, the part and a missing change"
     );
@@ -210,15 +216,16 @@ mod long {
             "start at 100,000 documents: {:.2} s",
             started.elapsed().as_secs_f64()
         );
-        let asked = server.take_requests();
+        let asked = different_requests(&server);
         assert_eq!(late.guests.all_names().len(), 100_000);
         // The probe uses three requests, followed by a listing, the list of parts, up to twelve parts of 4
         // MB, and a missing change.
         assert!(asked.len() <= 3 + 2 + 12 + 1, "{asked:?}");
         late.journal.review().await.unwrap();
-        let asked = server.take_requests().len();
+        let asked = different_requests(&server);
         assert_eq!(
-            asked, 3,
+            asked.len(),
+            3,
             "expected a listing, the last known change and a missing change"
         );
     }
