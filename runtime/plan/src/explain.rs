@@ -76,7 +76,7 @@ impl Plan {
         };
         let split = modules.label(&candidate.split);
         let chosen = format!(
-            "'{split}' as {}: {} per iteration, bound by {bound}; {} per sample",
+            "'{split}' as {}: {} per iteration, bound by {bound}, with {} per sample",
             candidate.encoding,
             seconds(prediction.iteration_seconds),
             format_bytes(candidate.bytes_per_sample)
@@ -86,7 +86,7 @@ impl Plan {
             let ratio = next.ratio;
             match self.workload.cost.objective {
                 Objective::Cost if ratio < 1.0 => {
-                    format!("'{split}' at {ratio:.2}x the cost takes longer")
+                    format!("'{split}' at {ratio:.2}x the cost is slower")
                 }
                 Objective::Cost => format!("next is '{split}' at {ratio:.2}x the cost"),
                 Objective::Time if ratio < 1.0 => {
@@ -115,11 +115,11 @@ impl Plan {
             return Some(costs);
         };
         if shortest.candidate.is_same_way(&chosen.candidate) {
-            return Some(format!("{costs}; the objective time would use the same split"));
+            return Some(format!("{costs}. The objective time would use the same split"));
         }
         let other = shortest.candidate.job(&self.workload, &shortest.prediction);
         Some(format!(
-            "{costs} and takes {}; the objective time would use '{}' as {}: {} in {}",
+            "{costs} and takes {}. The objective time would use '{}' as {}: {} in {}",
             seconds(job.seconds),
             modules.label(&shortest.candidate.split),
             shortest.candidate.encoding,

@@ -138,7 +138,7 @@ pub enum StateError {
         name: String,
     },
     /// The storage quota of the tenant is exceeded.
-    #[error("storage quota of {tenant} exceeded: {requested} of {limit} bytes")]
+    #[error("{tenant} exceeds its storage quota with {requested} bytes, the limit is {limit}")]
     Full {
         /// The tenant.
         tenant: String,

@@ -31,7 +31,7 @@ impl Journal {
             match read {
                 Ok(()) => {
                     if pause > POLL_INTERVAL {
-                        tracing::info!("the host's state is available again");
+                        tracing::info!("the host reached its state");
                     }
                     pause = POLL_INTERVAL;
                     backoff.reset();

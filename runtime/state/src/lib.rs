@@ -51,5 +51,4 @@ pub use shelf::{
     CheckedUpload, Facts, FindResult, NamedUpload, OwnedUploads, SHARED, StoredVersion, UploadLimits,
     UploadStore,
 };
-
 pub use usage::Accounts;

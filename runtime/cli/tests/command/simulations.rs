@@ -92,7 +92,7 @@ fn a_simulation_minimizes_the_cost_at_given_prices() {
     let text = String::from_utf8_lossy(&text.stdout);
     for told in [
         "the job costs 0.0218 (host 0.00800, trainer 0.00731, link 0.00648) and takes 73.10 s",
-        "; the objective time would use 'features' as f32: 0.122 in 13.50 s",
+        ". The objective time would use 'features' as f32: 0.122 in 13.50 s",
         "EPOCH S  HOST CORE-S  TRAINER CORE-S  TRAFFIC  JOB S  JOB COST",
         "the first epoch: ",
         "the job: ",

@@ -199,7 +199,7 @@ fn takes(candidate: &Candidate, seconds: f64, workload: &Workload) -> String {
         Objective::Time => format!("{seconds:.2} s"),
         Objective::Cost => {
             let cost = format_number(candidate.iteration_objective(workload));
-            format!("{seconds:.2} s at a cost of {cost}")
+            format!("{seconds:.2} s, which costs {cost}")
         }
     }
 }

@@ -155,7 +155,7 @@ fn a_plan_tells_what_the_job_costs_and_what_the_shortest_one_does() {
         .unwrap();
     assert!(said.starts_with("the job costs 12"), "{said}");
     assert!(
-        said.contains("the objective time would use 'early' as f32: 2"),
+        said.contains("The objective time would use 'early' as f32: 2"),
         "{said}"
     );
     let json = serde_json::to_value(plan.summary(FLOW, &LayersLocation::default())).unwrap();

@@ -112,7 +112,7 @@ fn changes(prices: Prices, first: World, later: World) -> (String, Vec<String>) 
     let mut changes = Vec::new();
     for step in 0..STEPS {
         if let Some(change) = replanner.observe(&later.iteration(&split, 1.0), STEPS - step) {
-            assert!(change.reason.contains(" at a cost of "), "{}", change.reason);
+            assert!(change.reason.contains(", which costs "), "{}", change.reason);
             split = change.to.split.clone();
             changes.push(split.to_string());
             replanner.start(change.to);

@@ -90,14 +90,14 @@ impl Audit {
         let counted = self.rates.lock().count(tenant, self.clock.now() / 60);
         let dropped = (counted.left_out > 0).then(|| {
             let detail = format!(
-                "{} dropped: limit of {MAX_PER_MINUTE} per minute exceeded",
+                "dropped {} entries, because they exceed {MAX_PER_MINUTE} per minute",
                 counted.left_out
             );
             (LEFT_OUT, detail)
         });
         let action = match counted.beyond {
             0 => Some((what, detail.into())),
-            1 => Some((LEFT_OUT, format!("limit of {MAX_PER_MINUTE} per minute exceeded"))),
+            1 => Some((LEFT_OUT, format!("entries exceed {MAX_PER_MINUTE} per minute"))),
             _ => None,
         };
         for (what, detail) in dropped.into_iter().chain(action) {
