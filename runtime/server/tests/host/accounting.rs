@@ -220,18 +220,21 @@ async fn concurrent_uploads_are_limited() {
     let mut first = TcpStream::connect(address).await.unwrap();
     let head = format!(
         "PUT /v1/guests/one HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {}\r\nconnection: close\r\n\
-         content-length: {}\r\n\r\n",
+         expect: 100-continue\r\ncontent-length: {}\r\n\r\n",
         acme.token,
         guest.len()
     );
     first.write_all(head.as_bytes()).await.unwrap();
-    // Until the host has received the head of the first upload.
-    while acme
-        .send(Method::PUT, "/v1/guests/two", guest.clone())
-        .await
-        .status()
-        != StatusCode::TOO_MANY_REQUESTS
-    {}
+    // The host answers this when it has counted the first upload and reads its body.
+    let mut proceed = [0; b"HTTP/1.1 100 Continue\r\n\r\n".len()];
+    first.read_exact(&mut proceed).await.unwrap();
+    assert!(
+        proceed.starts_with(b"HTTP/1.1 100 "),
+        "{}",
+        proceed.escape_ascii()
+    );
+    let second = acme.send(Method::PUT, "/v1/guests/two", guest.clone()).await;
+    assert_eq!(second.status(), StatusCode::TOO_MANY_REQUESTS);
     first.write_all(&guest).await.unwrap();
     let mut answer = String::new();
     first.read_to_string(&mut answer).await.unwrap();
