@@ -1,7 +1,8 @@
-//! Lines of files and functions.
+//! Lines of files and functions, and names of types.
 
 use super::source::{Crate, File, attributes, is_test};
-use std::collections::HashSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashSet};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Block, Expr, Ident, ImplItemFn, Item, ItemFn, Local, Macro, Pat, Signature, TraitItemFn};
@@ -14,6 +15,8 @@ pub(crate) struct Lines {
     pub(crate) functions: Vec<usize>,
     /// Locations of `let (a, b) = (x, y);`.
     pub(crate) tuple_lets: Vec<String>,
+    /// Names of structs, enums and traits.
+    types: Vec<String>,
     file: String,
     pub(crate) tests: usize,
     /// Lines of code, excluding tests, top-level imports, comments and empty lines.
@@ -47,6 +50,18 @@ impl Lines {
         self.files.iter().sum()
     }
 
+    /// Names that more than one type has, with the number of types, most reused first.
+    pub(crate) fn reused_names(&self) -> Vec<(usize, &str)> {
+        let mut uses: BTreeMap<&str, usize> = BTreeMap::new();
+        for name in &self.types {
+            *uses.entry(name).or_default() += 1;
+        }
+        let reused = uses.into_iter().filter(|(_, count)| *count > 1);
+        let mut reused: Vec<_> = reused.map(|(name, count)| (count, name)).collect();
+        reused.sort_by_key(|(count, name)| (Reverse(*count), *name));
+        reused
+    }
+
     fn add_function(&mut self, signature: &Signature, body: &Block) {
         self.functions.push(span(signature) + span(body) - 1);
     }
@@ -55,6 +70,7 @@ impl Lines {
         self.files.extend(other.files);
         self.functions.extend(other.functions);
         self.tuple_lets.extend(other.tuple_lets);
+        self.types.extend(other.types);
         self.tests += other.tests;
         self.code += other.code;
     }
@@ -127,9 +143,17 @@ fn span(spanned: &impl Spanned) -> usize {
 
 impl<'a> Visit<'a> for Lines {
     fn visit_item(&mut self, item: &'a Item) {
-        if !is_test(attributes(item)) {
-            visit::visit_item(self, item);
+        if is_test(attributes(item)) {
+            return;
         }
+        let name = match item {
+            Item::Struct(item) => Some(&item.ident),
+            Item::Enum(item) => Some(&item.ident),
+            Item::Trait(item) => Some(&item.ident),
+            _ => None,
+        };
+        self.types.extend(name.map(Ident::to_string));
+        visit::visit_item(self, item);
     }
 
     fn visit_local(&mut self, local: &'a Local) {

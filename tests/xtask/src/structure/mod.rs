@@ -16,6 +16,9 @@ use std::path::{Path, PathBuf};
 /// Functions with more lines are counted as long.
 const LONG: usize = 40;
 
+/// Number of reused names that are printed.
+const MOST_REUSED: usize = 12;
+
 /// Folders of the product's crates.
 const FOLDERS: [&str; 3] = ["host-ops", "models", "runtime"];
 
@@ -69,6 +72,18 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         percentile(functions, 90)
     );
     println!("tuple-lets: {}", whole.tuple_lets.len());
+    let reused = whole.reused_names();
+    let most: Vec<String> = reused
+        .iter()
+        .take(MOST_REUSED)
+        .map(|(count, name)| format!("{count} {name}"))
+        .collect();
+    println!(
+        "names with more than one type: {} ({} types); most: {}",
+        reused.len(),
+        reused.iter().map(|(count, _)| count).sum::<usize>(),
+        most.join(", ")
+    );
     Ok(())
 }
 
