@@ -14,8 +14,10 @@
 //!    Add `.work(..)` if it multiplies, `.weights(..)` if it has weights that are trained, and `.growth(..)`
 //!    if it cuts along axes or reads sizes from an input, because admission guarantees a bound on memory
 //!    (`docs/admission.md`).
-//! 2. In the crate `training`, add a rule in `rules/`, so that a suffix with the operator can be trained.
-//! 3. Add the rule to `rules/mod.rs`.
+//! 2. Add the prices to the table in `cost.rs`, otherwise the operator has the highest price. Add a random case
+//!    to `tests/unwritten/recipes.rs`.
+//! 3. In the crate `training`, add a rule in `rules/`, so that a suffix with the operator can be trained.
+//! 4. Add the rule to `rules/mod.rs`.
 //!
 //! Test the shape against ONNX Runtime (`tests/random.rs`) and the gradient against finite differences
 //! (`training/src/tests/operators.rs`). A test in `training/src/tests/table.rs` checks that each operator

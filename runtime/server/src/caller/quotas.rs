@@ -227,6 +227,17 @@ pub(crate) fn budget_used(key: QuotaKey, today: &Usage) -> Option<u64> {
         QuotaKey::DeviceSecondsPerDay => Some(today.device_seconds as u64),
         QuotaKey::BytesPerDay => Some(today.sent_bytes),
         QuotaKey::ReadBytesPerDay => Some(today.read_bytes),
-        _ => None,
+        QuotaKey::Running
+        | QuotaKey::Queued
+        | QuotaKey::Weight
+        | QuotaKey::Uploads
+        | QuotaKey::StoredBytes
+        | QuotaKey::WallSeconds
+        | QuotaKey::CpuSeconds
+        | QuotaKey::TensorBytes
+        | QuotaKey::ObjectReads
+        | QuotaKey::ObjectBytes
+        | QuotaKey::OutputBytes
+        | QuotaKey::LogBytes => None,
     }
 }
