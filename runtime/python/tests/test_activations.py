@@ -1,9 +1,12 @@
 """Order of samples and division among processes, tested without hosts."""
 
+import dataclasses
+import json
 import pickle
 import sys
 import types
 import unittest
+from pathlib import Path
 from unittest import mock
 
 import numpy
@@ -148,6 +151,13 @@ class Orders(unittest.TestCase):
                 fl.Augmentation(**values)
         augmentation = fl.Augmentation(hflip=0.5, random_erasing=fl.RandomErasing())
         self.assertEqual(activations(augment=augmentation).augment, augmentation)
+
+    def test_augmentations_have_the_fields_of_requests(self):
+        reference = Path(__file__).parents[2] / "docs" / "reference" / "openapi-tenants.json"
+        schemas = json.loads(reference.read_text())["components"]["schemas"]
+        for kind in (fl.Augmentation, fl.RandomResizedCrop, fl.RandAugment, fl.ColorJitter, fl.RandomErasing):
+            fields = {field.name for field in dataclasses.fields(kind)}
+            self.assertEqual(fields, set(schemas[kind.__name__]["properties"]), kind.__name__)
 
     def test_settings_are_refused_before_the_export(self):
         fetching = [{"fetching": fl.Fetching(**each)} for each in ({"memory": "1GiB"}, {"priority": "high"}, {"open_requests": -1})]
