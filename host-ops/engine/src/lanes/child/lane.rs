@@ -37,7 +37,11 @@ impl ChildLane {
 
     /// Ensures that a working process exists and fits into the host's memory.
     pub(crate) fn prepare(&mut self, shared: &Shared) -> Result<(), EngineError> {
-        if self.process.as_ref().is_some_and(LaneProcess::is_alive) {
+        if self
+            .process
+            .as_ref()
+            .is_some_and(|process| process.guard.is_alive())
+        {
             return Ok(());
         }
         self.discard(shared);
@@ -68,7 +72,7 @@ impl ChildLane {
 
     /// Ends the process. If it exceeded a limit while it was idle, blames the last network.
     fn discard(&mut self, shared: &Shared) {
-        let exceeded = self.process.take().and_then(|process| process.exceeded());
+        let exceeded = self.process.take().and_then(|process| process.guard.exceeded());
         if let Some((how, (tenant, model))) = exceeded.zip(self.last.take()) {
             shared.blame(&tenant, &model, &how);
         }
@@ -86,7 +90,7 @@ impl ChildLane {
         self.book(shared, self.empty)?;
         process.limit(held);
         shared.book_host_memory(self.index, process.host);
-        let id = process.id();
+        let id = process.guard.id();
         self.process = Some(process);
         Ok(id)
     }
@@ -122,7 +126,7 @@ impl ChildLane {
                 held
             }
             // [`ChildLane::prepare`] replaces the process and blames the last network.
-            Err(_) if process.exceeded().is_some() => None,
+            Err(_) if process.guard.exceeded().is_some() => None,
             Err(lost) => {
                 let Loss { how, .. } = self.lose(&lost);
                 tracing::warn!(lane = self.index, how, "lane process lost");
@@ -144,7 +148,7 @@ impl ChildLane {
         let Some(process) = &mut self.process else {
             return OrderResult::Lost(Loss::idle());
         };
-        if process.exceeded().is_some() {
+        if process.guard.exceeded().is_some() {
             // The process was ended while it was idle, so this network is not at fault.
             return OrderResult::OutOfBudget;
         }

@@ -17,26 +17,37 @@ const TEXT_BYTES: usize = 4096;
 pub(super) enum Request {
     /// The first message.
     Start(Start),
-    /// Run `stage` on the batch in the window. `reservation` limits the additional memory in bytes.
-    Run {
-        stage: Stage,
-        batch: TensorSpec,
-        reservation: Option<u64>,
-    },
+    Run(RunRequest),
     /// The window contains the first or next `piece` bytes of the requested network, which has `total` bytes.
-    Network { piece: usize, total: usize },
+    Network {
+        piece: usize,
+        total: usize,
+    },
     /// The requested network is prepared in the process's folder, until the session is open.
     Prepared,
     /// The requested network is not available.
     NoNetwork,
     /// Prepare the network in the window in the process's folder, with a total memory of up to `max_bytes` bytes.
-    Prepare { bytes: usize, max_bytes: u64 },
+    Prepare {
+        bytes: usize,
+        max_bytes: u64,
+    },
     /// Release the memory that the next batch would reuse, because no work is waiting.
     Rest,
     /// Close the session of `stage` if it is open.
-    Close { stage: Stage },
+    Close {
+        stage: Stage,
+    },
     /// End the current execution.
     End,
+}
+
+/// Execution of `stage` on the batch in the window. `reservation` limits the additional memory in bytes.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct RunRequest {
+    pub(super) stage: Stage,
+    pub(super) batch: TensorSpec,
+    pub(super) reservation: Option<u64>,
 }
 
 /// Answers of the process.

@@ -8,10 +8,10 @@ use super::super::{ChildLanes, LanesConfig};
 use super::bell::Bell;
 use super::channel::Channel;
 use super::command::command;
-use super::entry::names;
+use super::entry::{names, out_of_turn};
 use super::guard::{Guard, Guards};
-use super::message::{Answer, Limits, MemoryReport, Request, Start};
-use super::progress::{Handover, Progress};
+use super::message::{Answer, Limits, MemoryReport, Request, RunRequest, Start};
+use super::progress::Progress;
 use super::window::Window;
 use crate::interrupt::Target;
 use crate::prepared::{LaneFolder, Loan, StageGuard};
@@ -31,12 +31,16 @@ use std::time::{Duration, Instant};
 /// Time limit for starting a process, which loads ONNX Runtime, and CUDA's libraries from a cold disk.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
+/// Maximum bytes of a network in the window. The process copies each piece before it requests the next one, which
+/// keeps large networks from being in memory twice.
+const PIECE_BYTES: usize = 16 << 20;
+
 /// Private memory in bytes that a process may map without touching it, such as the stacks of threads.
 pub(super) const UNTOUCHED_BYTES: u64 = 512 << 20;
 
 /// Process of a lane. Dropping this value kills the process.
 pub(super) struct LaneProcess {
-    guard: Guard,
+    pub(super) guard: Guard,
     channel: Channel,
     window: Window,
     bell: Bell,
@@ -51,17 +55,8 @@ pub(super) struct LaneProcess {
     pub(super) host: Option<u64>,
 }
 
-/// The process ended or sent an invalid message.
-#[derive(Debug)]
-pub(super) struct Lost {
-    why: Error,
-}
-
-impl From<Error> for Lost {
-    fn from(why: Error) -> Self {
-        Self { why }
-    }
-}
+/// Reason why the process is unusable: it ended, sent an invalid message or did not answer in time.
+pub(super) type Lost = Error;
 
 impl LaneProcess {
     /// Starts the process and waits until it can work.
@@ -93,7 +88,7 @@ impl LaneProcess {
         process.is_limited = limits.is_some() || config.process_ledger().is_some();
         process.on_device = config.device_memory.is_some();
         let start = start(config, place, folder, limits);
-        match process.greet(start) {
+        match process.exchange(&Request::Start(start), START_LIMIT) {
             Ok(Answer::Ready { measures, missing }) => {
                 say_what_is_missing(measures, &missing);
                 Ok(process)
@@ -133,36 +128,9 @@ impl LaneProcess {
         })
     }
 
-    fn greet(&mut self, start: Start) -> Result<Answer, Lost> {
-        self.channel.send(&Request::Start(start))?;
-        let mut progress = Progress {
-            killed_at: Some(Instant::now() + START_LIMIT),
-            ..Progress::default()
-        };
-        self.answer(&mut progress, &Interrupt::new())
-    }
-
     /// Returns the error for a process that failed before the first batch.
     pub(super) fn unusable(&mut self, place: &ChildLanes, lost: &Lost) -> EngineError {
-        EngineError::Process {
-            program: place.program.clone(),
-            reason: self.reap(lost).how.into(),
-        }
-    }
-
-    /// Returns the process id.
-    pub(super) fn id(&self) -> u32 {
-        self.guard.id()
-    }
-
-    /// Returns true if the process is running within its limits.
-    pub(super) fn is_alive(&self) -> bool {
-        self.guard.is_alive()
-    }
-
-    /// Returns the limit that the process exceeded.
-    pub(super) fn exceeded(&self) -> Option<String> {
-        self.guard.exceeded()
+        failed(place, self.reap(lost).how)
     }
 
     /// Ends the process if it uses more than `bytes` of memory and a tolerance. Has no effect if the size is
@@ -188,12 +156,7 @@ impl LaneProcess {
     }
 
     fn tidy(&mut self, request: &Request) -> Result<Option<u64>, Lost> {
-        self.channel.send(request)?;
-        let mut progress = Progress {
-            killed_at: Some(Instant::now() + self.grace),
-            ..Progress::default()
-        };
-        match self.answer(&mut progress, &Interrupt::new())? {
+        match self.exchange(request, self.grace)? {
             Answer::Holds { bytes, host } if self.on_device => {
                 self.host = self.held(host);
                 Ok(bytes)
@@ -201,6 +164,12 @@ impl LaneProcess {
             Answer::Holds { bytes, .. } => Ok(self.held(bytes)),
             _ => Err(out_of_turn()),
         }
+    }
+
+    /// Sends a request and waits up to `limit` for the answer.
+    fn exchange(&mut self, request: &Request, limit: Duration) -> Result<Answer, Lost> {
+        self.channel.send(request)?;
+        self.answer(Some(Instant::now() + limit), &Interrupt::new())
     }
 
     /// Executes `run` and calls `take` with the output. If the process has no session for the stage, it
@@ -228,7 +197,7 @@ impl LaneProcess {
         // The batch, and later the output.
         let mut in_window = run.batch.pieces().map(<[u8]>::len).sum::<usize>();
         let (outcome, memory) = loop {
-            match self.answer(&mut progress, run.interrupt)? {
+            match self.answer(None, run.interrupt)? {
                 Answer::Wanted => self.provide(source, run, &mut progress)?,
                 Answer::Opened { opened: session } => {
                     progress.lent = None;
@@ -286,11 +255,11 @@ impl LaneProcess {
     /// Sends the batch and the request to the process. On failure, the process has not received the request
     /// and is not at fault.
     fn hand_over(&mut self, run: &BatchRun<'_>) -> Result<(), OpError> {
-        let request = Request::Run {
+        let request = Request::Run(RunRequest {
             stage: run.stage.clone(),
             batch: run.batch.spec(),
             reservation: run.reservation,
-        };
+        });
         let written = self.window.write(run.batch.pieces());
         let sent = written.and_then(|()| match self.channel.send(&request) {
             // If the process ended, waiting for the answer reports it.
@@ -308,15 +277,15 @@ impl LaneProcess {
         run: &BatchRun<'_>,
         progress: &mut Progress,
     ) -> Result<(), Lost> {
-        if matches!(progress.handover, Handover::Complete) {
+        if progress.network.as_ref().is_some_and(|(rest, _)| rest.is_empty()) {
             return Err(out_of_turn());
         }
         let answer = self.given(source, run, progress).unwrap_or_else(|refusal| {
-            progress.handover = Handover::Complete;
+            progress.network = Some(Default::default());
             progress.refusal = Some(refusal);
             Request::NoNetwork
         });
-        Ok(self.channel.send(&answer)?)
+        self.channel.send(&answer)
     }
 
     /// Provides the network of `run` in the process's folder, or its next piece in the window.
@@ -326,12 +295,12 @@ impl LaneProcess {
         run: &BatchRun<'_>,
         progress: &mut Progress,
     ) -> Result<Request, OpError> {
-        if let Handover::Unrequested = progress.handover {
+        if progress.network.is_none() {
             let network = match source.given(run.stage)? {
                 ProvidedNetwork::Bytes(network) => network,
                 ProvidedNetwork::Prepared(lent) => match self.lend(lent) {
                     Ok(loan) => {
-                        progress.handover = Handover::Complete;
+                        progress.network = Some(Default::default());
                         progress.lent = Some(loan);
                         return Ok(Request::Prepared);
                     }
@@ -341,14 +310,16 @@ impl LaneProcess {
                     }
                 },
             };
-            progress.handover = Handover::new(network);
+            let total = network.len();
+            progress.network = Some((network, total));
         }
-        let (piece, total) = progress.handover.next_piece();
+        let (rest, total) = progress.network.get_or_insert_default();
+        let piece = rest.split_to(rest.len().min(PIECE_BYTES));
         let written = self.window.write([&*piece]);
         written.map_err(|error| not_handed(run.stage, "network", &error))?;
         Ok(Request::Network {
             piece: piece.len(),
-            total,
+            total: *total,
         })
     }
 
@@ -375,27 +346,31 @@ impl LaneProcess {
             bytes: network.len(),
             max_bytes,
         })?;
-        self.answer(&mut Progress::default(), interrupt)
+        self.answer(None, interrupt)
     }
 
-    /// Waits for the next answer. If `interrupt` is triggered meanwhile, asks the process to end the
-    /// execution. The clock of the lanes decides when to give up the process.
-    fn answer(&mut self, progress: &mut Progress, interrupt: &Interrupt) -> Result<Answer, Lost> {
+    /// Waits for the next answer, up to the time `until`. If `interrupt` is triggered meanwhile, asks the process to
+    /// end the execution. Without `until`, the clock of the lanes decides when to give up the process.
+    fn answer(&mut self, until: Option<Instant>, interrupt: &Interrupt) -> Result<Answer, Lost> {
         loop {
             if let Some(answer) = self.channel.next_message::<Answer>()? {
                 return Ok(answer.in_lines());
             }
-            let left = progress
-                .killed_at
-                .map(|at| at.saturating_duration_since(Instant::now()));
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
-                return Err(Error::new(ErrorKind::TimedOut, "the process did not answer in time").into());
+                return Err(Error::new(
+                    ErrorKind::TimedOut,
+                    "the process did not answer in time",
+                ));
             }
             let (spoken, rung) = self.wait(left)?;
             if rung {
                 self.bell.silence();
                 if interrupt.is_given_up() {
-                    return Err(Error::new(ErrorKind::TimedOut, "the process failed to stop in time").into());
+                    return Err(Error::new(
+                        ErrorKind::TimedOut,
+                        "the process failed to stop in time",
+                    ));
                 }
                 self.channel.send(&Request::End)?;
             }
@@ -414,7 +389,7 @@ impl LaneProcess {
         ];
         match poll(&mut both, limit.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(Error::from(error).into()),
+            Err(error) => return Err(error.into()),
         }
         let [spoken, rung] = both.map(|fd| !fd.revents().is_empty());
         Ok((spoken, rung))
@@ -422,16 +397,16 @@ impl LaneProcess {
 
     /// Kills the process if it is still running, and returns a description of the loss.
     pub(super) fn reap(&mut self, lost: &Lost) -> Loss {
-        let gone = lost.why.kind() == ErrorKind::UnexpectedEof;
+        let gone = lost.kind() == ErrorKind::UnexpectedEof;
         let status = self.guard.end();
-        if let Some(how) = self.exceeded() {
+        if let Some(how) = self.guard.exceeded() {
             let by = LossCause::OverLimit;
             return Loss { how, by };
         }
         match status {
             Ok(status) if gone => Loss::from_status(status),
             _ => Loss {
-                how: lost.why.to_string(),
+                how: lost.to_string(),
                 by: LossCause::Run,
             },
         }
@@ -528,8 +503,4 @@ fn not_handed(stage: &Stage, what: &str, error: &Error) -> OpError {
         OpErrorCode::RuntimeError,
         format!("{stage}: cannot send the {what} to the lane's process: {error}; try again"),
     )
-}
-
-fn out_of_turn() -> Lost {
-    Error::new(ErrorKind::InvalidData, "unexpected message").into()
 }

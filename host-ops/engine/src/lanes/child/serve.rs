@@ -10,7 +10,7 @@ use super::super::threads::text_of;
 use super::channel::{Channel, MESSAGE_BYTES};
 use super::entry::{ConfinedLane, out_of_turn};
 use super::memory::{self, Bound, Floor};
-use super::message::{Answer, MemoryReport, Request, Start};
+use super::message::{Answer, MemoryReport, Request, RunRequest, Start};
 use super::meter::RunMeter;
 use super::window::{KEPT_BYTES, TENSOR_BYTES, Window};
 use crate::gauge::{Driver, Gauge};
@@ -25,7 +25,7 @@ use std::io::{Error, ErrorKind, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 /// Maximum number of characters in an error text. JSON needs up to six bytes per character.
@@ -50,6 +50,7 @@ impl ConfinedLane {
     }
 }
 
+/// Receives requests. Another thread owns the sessions, so that this one can receive interrupts.
 fn serve(lane: ConfinedLane, gauge: Arc<dyn Gauge>) -> Result<()> {
     let ConfinedLane {
         mut requests,
@@ -57,125 +58,55 @@ fn serve(lane: ConfinedLane, gauge: Arc<dyn Gauge>) -> Result<()> {
         window,
         start,
     } = lane;
-    let gauge = Some(gauge).filter(|_| start.gauged);
-    let (runs, networks) = spawn_worker(
-        start,
-        Answers(Arc::new(Mutex::new(answers))),
-        Arc::new(window),
-        gauge,
-    )?;
-    let mut current = Interrupt::new();
-    loop {
-        match requests.receive()? {
-            Request::Run {
-                stage,
-                batch,
-                reservation,
-            } => {
-                current = Interrupt::new();
-                let interrupt = current.clone();
-                let asked = RunRequest {
-                    stage,
-                    batch,
-                    interrupt,
-                    reservation,
-                };
-                runs.send(Work::Run(asked)).map_err(|_| out_of_turn())?;
-            }
-            Request::Rest => runs.send(Work::Rest).map_err(|_| out_of_turn())?,
-            Request::Close { stage } => runs.send(Work::Close(stage)).map_err(|_| out_of_turn())?,
-            Request::Prepare { bytes, max_bytes } => {
-                current = Interrupt::new();
-                let interrupt = current.clone();
-                let wanted = PrepareRequest {
-                    bytes,
-                    max_bytes,
-                    interrupt,
-                };
-                runs.send(Work::Prepare(wanted)).map_err(|_| out_of_turn())?;
-            }
-            Request::Network { piece, total } => {
-                let given = Some(NetworkLocation::InWindow { piece, total });
-                networks.send(given).map_err(|_| out_of_turn())?;
-            }
-            Request::Prepared => {
-                networks
-                    .send(Some(NetworkLocation::Prepared))
-                    .map_err(|_| out_of_turn())?;
-            }
-            Request::NoNetwork => networks.send(None).map_err(|_| out_of_turn())?,
-            Request::End => current.trigger(InterruptCause::Cancelled),
-            Request::Start(_) => return Err(out_of_turn()),
-        }
-    }
-}
-
-/// Request for an execution. The batch is in the window.
-struct RunRequest {
-    stage: Stage,
-    batch: TensorSpec,
-    interrupt: Interrupt,
-    reservation: Option<u64>,
-}
-
-/// Work for the thread of the sessions.
-enum Work {
-    Run(RunRequest),
-    /// Release the memory that the next batch would reuse.
-    Rest,
-    /// Close the session of this stage.
-    Close(Stage),
-    Prepare(PrepareRequest),
-}
-
-/// A network in the window that should be prepared.
-struct PrepareRequest {
-    bytes: usize,
-    /// Bytes that the process may hold during the preparation.
-    max_bytes: u64,
-    interrupt: Interrupt,
-}
-
-/// A network that the process requested.
-enum NetworkLocation {
-    /// The next `piece` bytes of `total` are in the window.
-    InWindow { piece: usize, total: usize },
-    /// In the process's folder.
-    Prepared,
-}
-
-/// Starts the thread that owns the sessions, so that the calling thread can receive interrupts.
-fn spawn_worker(
-    start: Start,
-    answers: Answers,
-    window: Arc<Window>,
-    gauge: Option<Arc<dyn Gauge>>,
-) -> Result<(Sender<Work>, Sender<Option<NetworkLocation>>)> {
-    let (runs, incoming) = channel();
+    let (works, incoming) = channel::<(Request, Interrupt)>();
     let (networks, given) = channel();
+    let answers = Arc::new(Mutex::new(answers));
     let source = Remote {
-        answers: answers.clone(),
-        window: Arc::clone(&window),
+        answers: Arc::clone(&answers),
+        window,
         folder: start.folder.clone(),
-        given: Mutex::new(given),
+        given,
     };
     let thread = std::thread::Builder::new().name("lane".to_owned());
     #[expect(clippy::disallowed_methods, reason = "runs batches in the process of a lane")]
     thread.spawn(move || {
-        let mut worker = Worker::new(start, source, gauge);
-        while let Ok(work) = incoming.recv() {
-            let answer = match work {
-                Work::Run(asked) => worker.work(asked),
-                Work::Rest => worker.rest(),
-                Work::Close(stage) => worker.close(&stage),
-                Work::Prepare(wanted) => worker.prepare(&wanted),
+        let mut worker = Worker {
+            sessions: sessions(&start),
+            gauge: Some(gauge).filter(|_| start.gauged),
+            start,
+            source,
+            spare: None,
+            floor: Floor::default(),
+        };
+        while let Ok((request, interrupt)) = incoming.recv() {
+            let answer = match request {
+                Request::Run(run) => worker.work(&run, &interrupt),
+                Request::Rest => worker.rest(),
+                Request::Close { stage } => worker.close(&stage),
+                Request::Prepare { bytes, max_bytes } => worker.prepare(bytes, max_bytes, &interrupt),
+                // The other thread handles the other requests.
+                _ => return,
             };
-            if let Err(error) = answers.send(&answer) {
+            if let Err(error) = answers.lock().send(&answer) {
                 tracing::debug!(%error, "the lane went away during a run");
             }
         }
     })?;
-    Ok((runs, networks))
+    let mut current = Interrupt::new();
+    loop {
+        match requests.receive()? {
+            Request::End => current.trigger(InterruptCause::Cancelled),
+            Request::Start(_) => return Err(out_of_turn()),
+            network @ (Request::Network { .. } | Request::Prepared | Request::NoNetwork) => {
+                networks.send(network).map_err(|_| out_of_turn())?;
+            }
+            work => {
+                current = Interrupt::new();
+                let sent = works.send((work, current.clone()));
+                sent.map_err(|_| out_of_turn())?;
+            }
+        }
+    }
 }
 
 pub(super) fn sessions(start: &Start) -> Sessions {
@@ -203,17 +134,6 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(start: Start, source: Remote, gauge: Option<Arc<dyn Gauge>>) -> Self {
-        Self {
-            sessions: sessions(&start),
-            start,
-            source,
-            spare: None,
-            floor: Floor::default(),
-            gauge,
-        }
-    }
-
     fn rest(&mut self) -> Answer {
         self.spare = None;
         self.sessions.rest();
@@ -242,15 +162,16 @@ impl Worker {
         }
     }
 
-    fn prepare(&self, wanted: &PrepareRequest) -> Answer {
+    /// Prepares the network of `bytes` bytes in the window, with a total memory of up to `max_bytes` bytes.
+    fn prepare(&self, bytes: usize, max_bytes: u64, interrupt: &Interrupt) -> Answer {
         let held = memory::usage().map_or(0, |usage| usage.anonymous);
-        let _bound = memory::bound(Some(wanted.max_bytes.saturating_sub(held)));
-        let network = self.source.window.read(wanted.bytes);
+        let _bound = memory::bound(Some(max_bytes.saturating_sub(held)));
+        let network = self.source.window.read(bytes);
         let prepared = network.map_err(|error| error.to_string()).and_then(|network| {
             let options = self.sessions.options();
             let folder = self.start.folder.as_deref();
             let folder = folder.ok_or("the process has no folder to prepare it in")?;
-            let prepared = Session::prepare(&network, folder, options, &wanted.interrupt);
+            let prepared = Session::prepare(&network, folder, options, interrupt);
             prepared.map_err(|error| error.to_string())
         });
         match prepared {
@@ -262,15 +183,14 @@ impl Worker {
         }
     }
 
-    fn work(&mut self, asked: RunRequest) -> Answer {
+    fn work(&mut self, asked: &RunRequest, interrupt: &Interrupt) -> Answer {
         let mut meter = None;
         // The batch is also in the window.
         let in_window = asked.batch.bytes() as u64;
         let reservation = asked.reservation.map(|bytes| bytes.saturating_sub(in_window));
         let bound = memory::bound(reservation);
-        let stage = asked.stage.clone();
         let done = catch_unwind(AssertUnwindSafe(|| {
-            self.execute(asked, bound.as_ref(), &mut meter)
+            self.execute(asked, interrupt, bound.as_ref(), &mut meter)
         }))
         .unwrap_or_else(|panic| {
             self.sessions = sessions(&self.start);
@@ -281,7 +201,7 @@ impl Worker {
         drop(bound);
         if self.gauge.is_some() && matches!(done, Err(RunError::OutOfMemory(_))) {
             // The arena may be fragmented so that other batches cannot use it.
-            self.sessions.close(&stage);
+            self.sessions.close(&asked.stage);
         }
         let memory = meter.map_or_else(MemoryReport::default, RunMeter::end);
         match done {
@@ -300,11 +220,12 @@ impl Worker {
     /// Executes the request and leaves the output in the window.
     fn execute(
         &mut self,
-        asked: RunRequest,
+        asked: &RunRequest,
+        interrupt: &Interrupt,
         bound: Option<&Bound>,
         meter: &mut Option<RunMeter>,
     ) -> std::result::Result<TensorSpec, RunError> {
-        let RunRequest { stage, .. } = &asked;
+        let stage = &asked.stage;
         let Self {
             source,
             sessions,
@@ -319,7 +240,7 @@ impl Worker {
         let run = StageRun {
             stage,
             batch: &batch,
-            interrupt: &asked.interrupt,
+            interrupt,
         };
         let in_window = batch.byte_len();
         let output = sessions.execute(
@@ -339,7 +260,7 @@ impl Worker {
                     bound.renew(&now);
                 }
                 // If this fails, the lane has ended and the result has no reader.
-                drop(source.answers.send(&Answer::Opened { opened }));
+                drop(source.answers.lock().send(&Answer::Opened { opened }));
             },
             |output| hand_on(&source.window, bound, in_window, stage, output),
         );
@@ -398,49 +319,38 @@ fn unread(stage: &Stage, error: &Error) -> RunError {
     failed(stage, "read the network", error)
 }
 
-/// Sends answers from any thread.
-#[derive(Clone)]
-struct Answers(Arc<Mutex<Channel>>);
-
-impl Answers {
-    fn send(&self, answer: &Answer) -> Result<()> {
-        self.0.lock().send(answer)
-    }
-}
-
 /// Receives networks from the other end.
 struct Remote {
-    answers: Answers,
-    window: Arc<Window>,
+    answers: Arc<Mutex<Channel>>,
+    window: Window,
     /// The only folder in which files may be opened.
     folder: Option<PathBuf>,
-    given: Mutex<Receiver<Option<NetworkLocation>>>,
+    /// Requests that answer [`Answer::Wanted`].
+    given: Receiver<Request>,
 }
 
 impl Remote {
     fn find(&self, stage: &Stage) -> std::result::Result<StageModel, RunError> {
         match (self.ask(stage)?, &self.folder) {
-            (Some(NetworkLocation::InWindow { piece, total }), _) => {
+            (Some(Request::Network { piece, total }), _) => {
                 let network = self.read_pieces(stage, piece, total)?;
                 Ok(StageModel::Bytes(network.into()))
             }
-            (Some(NetworkLocation::Prepared), Some(folder)) => {
+            (Some(Request::Prepared), Some(folder)) => {
                 let weights = File::open(folder.join(WEIGHTS));
                 let weights = weights.and_then(|file| Ok(fstat(&file)?.st_size.unsigned_abs()));
                 memory::widen(weights.unwrap_or(0));
                 Ok(StageModel::Prepared(folder.clone()))
             }
-            (Some(NetworkLocation::Prepared) | None, _) => {
-                Err(OpError::not_found(format!("{}: no network", describe(stage))).into())
-            }
+            _ => Err(OpError::not_found(format!("{}: no network", describe(stage))).into()),
         }
     }
 
     /// Requests the network or its next piece.
-    fn ask(&self, stage: &Stage) -> std::result::Result<Option<NetworkLocation>, RunError> {
-        let asked = self.answers.send(&Answer::Wanted);
+    fn ask(&self, stage: &Stage) -> std::result::Result<Option<Request>, RunError> {
+        let asked = self.answers.lock().send(&Answer::Wanted);
         asked.map_err(|error| failed(stage, "ask for the network", &error))?;
-        Ok(self.given.lock().recv().ok().flatten())
+        Ok(self.given.recv().ok())
     }
 
     /// Reads a network of `total` bytes, of which the first piece is in the window.
@@ -465,7 +375,7 @@ impl Remote {
             }
             rest = after;
             piece = match self.ask(stage)? {
-                Some(NetworkLocation::InWindow { piece, .. }) if piece > 0 => piece,
+                Some(Request::Network { piece, .. }) if piece > 0 => piece,
                 _ => return Err(unread(stage, &out_of_turn())),
             };
         }

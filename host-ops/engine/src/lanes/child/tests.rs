@@ -220,7 +220,7 @@ fn assert_goes_on(rig: &mut Rig, model: &str, asked: usize) {
 fn a_lane_killed_while_it_opens_what_was_prepared_leaves_it_to_the_next() {
     let folder = tempfile::tempdir().unwrap();
     let mut rig = Rig::new(Some(folder.path()));
-    let process = rig.process.id();
+    let process = rig.process.guard.id();
     // After this signal, the process does not receive anything.
     *rig.source.stopped.lock() = Some(process);
     let lost = std::thread::scope(|scope| {
@@ -247,7 +247,7 @@ fn a_lane_killed_while_it_opens_what_was_prepared_leaves_it_to_the_next() {
 fn a_lane_killed_during_a_run_is_lost_and_the_next_one_runs_it() {
     let folder = tempfile::tempdir().unwrap();
     let mut rig = Rig::new(Some(folder.path()));
-    let process = rig.process.id();
+    let process = rig.process.guard.id();
     let kill = || signal(process, Signal::KILL);
     // 1,000 layers of 8 MB each, so the execution has barely started.
     let ended = interfered(&mut rig, ("slow", 1 << 18), kill, || {
@@ -262,7 +262,7 @@ fn a_lane_killed_during_a_run_is_lost_and_the_next_one_runs_it() {
 fn a_lane_killed_while_its_answer_is_taken_has_answered() {
     let folder = tempfile::tempdir().unwrap();
     let mut rig = Rig::new(Some(folder.path()));
-    let process = rig.process.id();
+    let process = rig.process.guard.id();
     let expected = rig.rows("wide", 3, None).outcome.unwrap();
     let kill = || signal(process, Signal::KILL);
     let ended = interfered(&mut rig, ("wide", 3), || (), kill).unwrap();
@@ -332,7 +332,7 @@ mod needs_proc {
     fn a_run_beyond_its_reservation_ends_alone() {
         let mut rig = Rig::new(None);
         rig.rows("wide", 1, Some(200 * MIB)).outcome.unwrap();
-        let process = rig.process.id();
+        let process = rig.process.guard.id();
         for (model, rows) in [("wide", 64), ("wide", 1 << 25), ("hungry", 1)] {
             let ended = rig.rows(model, rows, Some(100 * MIB)).outcome;
             let Err(RunError::OutOfMemory(error)) = ended else {
@@ -344,8 +344,8 @@ mod needs_proc {
                 Ok(4)
             );
         }
-        assert_eq!(rig.process.id(), process);
-        assert!(rig.process.is_alive());
+        assert_eq!(rig.process.guard.id(), process);
+        assert!(rig.process.guard.is_alive());
     }
 
     /// The process is not ended for the network in the window while it runs out of memory.
@@ -367,7 +367,7 @@ mod needs_proc {
             .sum();
         let found = output.as_f32().unwrap()[last];
         assert!((found - expected).abs() < 1e-5, "{found} instead of {expected}");
-        assert!(rig.process.is_alive());
+        assert!(rig.process.guard.is_alive());
     }
 
     #[test]
@@ -380,7 +380,7 @@ mod needs_proc {
         let ended = rig.limited_rows("wide", 64, 600 * MIB);
         assert_eq!(ended.outcome.unwrap().rows(), Ok(64));
         assert!(ended.memory.unwrap().taken.unwrap() >= 512 * MIB);
-        assert!(rig.process.is_alive());
+        assert!(rig.process.guard.is_alive());
     }
 
     /// ONNX Runtime 1.31.1 ends with SIGSEGV when it runs the prepared form of this network.
@@ -389,12 +389,12 @@ mod needs_proc {
         let expected = Rig::new(None).rows("misaligned", 2, None).outcome.unwrap();
         let folder = tempfile::tempdir().unwrap();
         let mut rig = Rig::new(Some(folder.path()));
-        let process = rig.process.id();
+        let process = rig.process.guard.id();
         for _ in 0..2 {
             assert_eq!(rig.rows("misaligned", 2, None).outcome.unwrap(), expected);
             rig.process.close(&stage("misaligned")).unwrap();
         }
-        assert_eq!((rig.process.id(), rig.asked()), (process, 3));
+        assert_eq!((rig.process.guard.id(), rig.asked()), (process, 3));
     }
 
     #[test]
