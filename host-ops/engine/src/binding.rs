@@ -9,7 +9,7 @@ use crate::normalizer::Normalizer;
 use crate::session::find_output;
 use crate::values::{self, View};
 use crate::{Device, EngineError, Interrupt, Session};
-use frostline_tensor::{DType, Normalization, Shape, Tensor};
+use frostline_tensor::{DType, Normalization, Shape, Stage, Tensor};
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::{IoBinding, RunOptions, SessionOutputs};
 use ort::value::DynTensor;
@@ -27,14 +27,12 @@ pub(crate) struct Staging {
     normalizer: Option<Normalizer>,
 }
 
-/// Batch and tensor names of an execution.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ExecutionInput<'a> {
-    pub(crate) from: &'a str,
-    pub(crate) to: &'a str,
+/// Execution of a stage on a batch.
+#[derive(Clone, Copy)]
+pub(crate) struct StageRun<'a> {
+    pub(crate) stage: &'a Stage,
     pub(crate) batch: &'a Tensor,
-    /// Normalization of the batch if it contains pixels.
-    pub(crate) pixels: Option<Normalization>,
+    pub(crate) interrupt: &'a Interrupt,
 }
 
 impl Session {
@@ -48,31 +46,28 @@ impl Session {
     pub(crate) fn run_bound<T>(
         &mut self,
         staging: &mut Staging,
-        passage: ExecutionInput<'_>,
-        interrupt: &Interrupt,
+        run: StageRun<'_>,
         take: impl FnOnce(View<'_>) -> T,
     ) -> Result<T, EngineError> {
-        let ExecutionInput { to, batch, .. } = passage;
-        let made = self.output(to)?.batch_of(batch.rows().unwrap_or_default());
-        self.check_batch(passage)?;
-        let kept = made
-            .as_ref()
-            .filter(|(dtype, shape)| is_kept(shape.bytes(dtype.size()).ok()));
-        if let Some(made) = kept
-            && let Some(fixed) = self.take_fixed(passage, made)?
+        let to = &run.stage.to;
+        let made = self.output(to)?.batch_of(run.batch.rows().unwrap_or_default());
+        let made = made.filter(|(dtype, shape)| is_kept(shape.bytes(dtype.size()).ok()));
+        self.check_batch(run)?;
+        if let Some(made) = &made
+            && let Some(fixed) = self.take_fixed(run, made)?
         {
-            let ran = self.run_captured(staging, fixed, passage, interrupt, take);
+            let ran = self.run_captured(staging, fixed, run, take);
             staging.settle();
             return ran;
         }
         let doing = "allocate the memory of a batch";
         let binding = self.inner.create_binding();
         let mut binding = binding.map_err(EngineError::internal(doing))?;
-        self.bind_batch(&mut binding, staging, passage, interrupt)?;
+        self.bind_batch(&mut binding, staging, run)?;
         self.bind_made(&mut binding, staging, to, made)
             .map_err(EngineError::internal(doing))?;
         let options = self.run_options(false)?;
-        let ran = self.run_binding(&binding, options, interrupt, |outputs| {
+        let ran = self.run_binding(&binding, options, run.interrupt, |outputs| {
             values::view(to, find_output(outputs, to)?, take)
         });
         staging.settle();
@@ -80,18 +75,15 @@ impl Session {
     }
 
     /// Checks that the network accepts the batch, or the normalized batch if it contains pixels.
-    fn check_batch(&self, passage: ExecutionInput<'_>) -> Result<(), EngineError> {
-        let ExecutionInput {
-            from, batch, pixels, ..
-        } = passage;
-        let slot = self.input(from)?;
-        match pixels {
+    fn check_batch(&self, StageRun { stage, batch, .. }: StageRun<'_>) -> Result<(), EngineError> {
+        let slot = self.input(&stage.from)?;
+        match stage.pixels {
             None => slot.check(batch.dtype(), batch.shape()),
             Some(_) if batch.dtype() == DType::U8 && matches!(batch.shape().dims(), [_, 3, _, _]) => {
                 slot.check(DType::F32, batch.shape())
             }
             Some(_) => Err(EngineError::InputMismatch {
-                name: from.to_owned(),
+                name: stage.from.clone(),
                 expected: "pixels, u8[n, 3, h, w]".to_owned(),
                 actual: batch.describe(),
             }),
@@ -104,14 +96,17 @@ impl Session {
         &self,
         binding: &mut IoBinding,
         staging: &mut Staging,
-        passage: ExecutionInput<'_>,
-        interrupt: &Interrupt,
+        StageRun {
+            stage,
+            batch,
+            interrupt,
+        }: StageRun<'_>,
     ) -> Result<(), EngineError> {
-        let ExecutionInput { from, batch, .. } = passage;
-        let on_cpu = passage.pixels.filter(|_| self.device == Device::Cpu);
+        let from = &stage.from;
+        let on_cpu = stage.pixels.filter(|_| self.device == Device::Cpu);
         let staged = self.write_input(&mut staging.input, batch, on_cpu);
         let input = staged.map_err(copy_failed)?;
-        match passage.pixels {
+        match stage.pixels {
             Some(pixels) if on_cpu.is_none() => {
                 let normalizer = opened(&mut staging.normalizer, self.device)?;
                 let floats = normalizer.run(input, pixels, None, interrupt)?;
@@ -126,12 +121,15 @@ impl Session {
         &self,
         to: &mut DynTensor,
         staging: &mut Staging,
-        passage: ExecutionInput<'_>,
-        interrupt: &Interrupt,
+        StageRun {
+            stage,
+            batch,
+            interrupt,
+        }: StageRun<'_>,
     ) -> Result<(), EngineError> {
-        let staged = self.write_input(&mut staging.input, passage.batch, None);
+        let staged = self.write_input(&mut staging.input, batch, None);
         let input = staged.map_err(copy_failed)?;
-        let Some(pixels) = passage.pixels else {
+        let Some(pixels) = stage.pixels else {
             return input.copy_into(to).map_err(copy_failed);
         };
         let normalizer = opened(&mut staging.normalizer, self.device)?;
@@ -154,7 +152,7 @@ impl Session {
         Ok(input)
     }
 
-    /// Binds the output to the output buffer if its shape is known and small enough to be kept.
+    /// Binds the output to the output buffer if its shape is known.
     fn bind_made(
         &self,
         binding: &mut IoBinding,
@@ -162,7 +160,7 @@ impl Session {
         to: &str,
         made: Option<(DType, Shape)>,
     ) -> ort::Result<()> {
-        match made.filter(|(dtype, shape)| is_kept(shape.bytes(dtype.size()).ok())) {
+        match made {
             Some((dtype, shape)) => {
                 // Not pinned: ONNX Runtime 1.31 copies a pinned output onto itself, and then refuses that (onnxruntime#29713).
                 let memory = Allocator::default();

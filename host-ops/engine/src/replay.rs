@@ -5,12 +5,12 @@
 //! copied, so inputs and outputs need tensors on the device with fixed addresses. See
 //! <https://onnxruntime.ai/docs/execution-providers/CUDA-ExecutionProvider.html#using-cuda-graphs-preview>.
 
-use crate::binding::{ExecutionInput, Staging, copy_failed, is_of, reserve};
+use crate::binding::{StageRun, Staging, copy_failed, is_of, reserve};
 use crate::capture::{Capture, FixedTensors};
 use crate::session::find_output;
 use crate::values::{self, View};
-use crate::{EngineError, Interrupt, Session};
-use frostline_tensor::{DType, Shape};
+use crate::{EngineError, Session};
+use frostline_tensor::{DType, Shape, Stage};
 use ort::memory::Allocator;
 use ort::session::RunOptions;
 use ort::value::DynTensor;
@@ -48,14 +48,14 @@ impl Session {
     /// Returns [`EngineError::OutOfMemory`] or [`EngineError::Internal`] if they cannot be allocated.
     pub(crate) fn take_fixed(
         &mut self,
-        passage: ExecutionInput<'_>,
+        run: StageRun<'_>,
         made: &Made,
     ) -> Result<Option<FixedTensors>, EngineError> {
-        let dtype = match passage.pixels {
+        let dtype = match run.stage.pixels {
             Some(_) => DType::F32,
-            None => passage.batch.dtype(),
+            None => run.batch.dtype(),
         };
-        let input = (dtype, passage.batch.shape().clone());
+        let input = (dtype, run.batch.shape().clone());
         match std::mem::take(&mut self.capture) {
             Capture::For(fixed) if fixed.fits(&input, made) => Ok(Some(fixed)),
             Capture::Ready => {
@@ -88,17 +88,16 @@ impl Session {
         &mut self,
         staging: &mut Staging,
         mut fixed: FixedTensors,
-        passage: ExecutionInput<'_>,
-        interrupt: &Interrupt,
+        run: StageRun<'_>,
         take: impl FnOnce(View<'_>) -> T,
     ) -> Result<T, EngineError> {
-        let ran = self.replay(staging, &mut fixed, passage, interrupt);
+        let ran = self.replay(staging, &mut fixed, run);
         self.capture = match ran {
             Ok(()) => Capture::For(fixed),
             Err(_) => Capture::Abandoned { _tensors: fixed },
         };
         ran?;
-        values::view_bound(passage.to, staging.output.as_ref(), take)
+        values::view_bound(&run.stage.to, staging.output.as_ref(), take)
     }
 
     /// Copies the batch to the graph's input, launches the graph, and copies the output to the output buffer.
@@ -106,20 +105,19 @@ impl Session {
         &mut self,
         staging: &mut Staging,
         fixed: &mut FixedTensors,
-        passage: ExecutionInput<'_>,
-        interrupt: &Interrupt,
+        run: StageRun<'_>,
     ) -> Result<(), EngineError> {
-        let ExecutionInput { from, to, .. } = passage;
-        self.fill(&mut fixed.input, staging, passage, interrupt)?;
+        let Stage { from, to, .. } = run.stage;
+        self.fill(&mut fixed.input, staging, run)?;
         let mut binding = self.inner.create_binding().map_err(copy_failed)?;
         binding.bind_input(from, &fixed.input).map_err(copy_failed)?;
         binding.bind_output(to, &mut fixed.output).map_err(copy_failed)?;
         let options = self.run_options(true)?;
-        self.run_binding(&binding, options, interrupt, |outputs| {
+        self.run_binding(&binding, options, run.interrupt, |outputs| {
             find_output(outputs, to).map(drop)
         })?;
         let made = values::spec(&fixed.output).ok_or_else(|| EngineError::OutputType {
-            name: to.to_owned(),
+            name: to.clone(),
             actual: fixed.output.dtype().to_string(),
         })?;
         let output =

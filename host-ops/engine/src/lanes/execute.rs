@@ -4,7 +4,7 @@ use super::LanesConfig;
 use super::batch::{BatchRun, Opened, Output, RunEnd, RunError, same_rows};
 use super::run::describe;
 use super::source::{Networks, StageModel};
-use crate::binding::{ExecutionInput, Staging};
+use crate::binding::{StageRun, Staging};
 use crate::{Interrupt, Session, SessionOptions};
 use frostline_tensor::{OpError, Precision, Stage, Tensor};
 use std::time::Instant;
@@ -23,13 +23,6 @@ struct Entry {
     session: Session,
     /// Size of the model in bytes, which is almost entirely weights.
     bytes: usize,
-}
-
-/// Execution of a complete batch.
-pub(super) struct StageRun<'a> {
-    pub(super) stage: &'a Stage,
-    pub(super) batch: &'a Tensor,
-    pub(super) interrupt: &'a Interrupt,
 }
 
 impl Sessions {
@@ -107,24 +100,14 @@ impl Sessions {
         opened: impl FnOnce(bool, usize),
         take: impl FnOnce(&Output<'_>) -> Result<T, RunError>,
     ) -> Result<T, RunError> {
-        let StageRun {
-            stage,
-            batch,
-            interrupt,
-        } = run;
+        let StageRun { stage, batch, .. } = run;
         let mut staging = std::mem::take(&mut self.staging);
-        let (session, fresh) = self.session(find, &stage.network(), interrupt)?;
+        let (session, fresh) = self.session(find, &stage.network(), run.interrupt)?;
         opened(fresh, staging.bytes());
         if session.output(&stage.to).is_err() {
             return Err(lacks_output(stage).into());
         }
-        let passage = ExecutionInput {
-            from: &stage.from,
-            to: &stage.to,
-            batch,
-            pixels: stage.pixels,
-        };
-        let taken = session.run_bound(&mut staging, passage, interrupt, |view| {
+        let taken = session.run_bound(&mut staging, run, |view| {
             let output = Output::here(&view);
             same_rows(stage, batch, &output)?;
             take(&output)

@@ -1,12 +1,13 @@
 //! Executions with buffers that a lane reuses.
 
 use super::networks::{floats, network, node, relu, slow, value, whole};
-use crate::binding::{ExecutionInput, Staging};
+use super::setup::stage;
+use crate::binding::{StageRun, Staging};
 use crate::capture::Capture;
 use crate::normalizer::Normalizer;
 use crate::{Device, EngineError, Interrupt, InterruptCause, Session, SessionOptions, values};
 use frostline_graph::onnx::data_type;
-use frostline_tensor::{Data, Normalization, PixelSpec, Tensor};
+use frostline_tensor::{Data, Normalization, PixelSpec, Stage, Tensor};
 use half::{bf16, f16};
 use ort::memory::Allocator;
 use ort::value::{DynTensor, TensorElementType};
@@ -22,13 +23,13 @@ fn run(
     batch: &Tensor,
     interrupt: &Interrupt,
 ) -> Result<(Tensor, usize), EngineError> {
-    let passage = ExecutionInput {
-        from: "x",
-        to: "y",
+    let stage = stage("any");
+    let run = StageRun {
+        stage: &stage,
         batch,
-        pixels: None,
+        interrupt,
     };
-    session.run_bound(staging, passage, interrupt, |view| {
+    session.run_bound(staging, run, |view| {
         (view.tensor().unwrap(), view.bytes.as_ptr() as usize)
     })
 }
@@ -229,14 +230,17 @@ fn pixels_are_normalized_into_the_tensor_of_a_graph() {
     };
     for batch in [pixels(0), pixels(77), pixels(200)] {
         let [expected, found] = sessions.each_mut().map(|session| {
-            let passage = ExecutionInput {
-                from: "x",
-                to: "y",
-                batch: &batch,
+            let stage = Stage {
                 pixels: Some(Normalization::from_spec(&PixelSpec::imagenet(8, 8))),
+                ..stage("any")
+            };
+            let run = StageRun {
+                stage: &stage,
+                batch: &batch,
+                interrupt: &Interrupt::new(),
             };
             let mut staging = Staging::default();
-            let made = session.run_bound(&mut staging, passage, &Interrupt::new(), |view| view.tensor());
+            let made = session.run_bound(&mut staging, run, |view| view.tensor());
             made.unwrap().unwrap()
         });
         assert_eq!(expected.as_bytes(), found.as_bytes());

@@ -2,7 +2,7 @@
 
 use super::super::LanesConfig;
 use super::super::batch::{Opened, Output, RunError};
-use super::super::execute::{Sessions, StageRun};
+use super::super::execute::Sessions;
 use super::super::run::describe;
 use super::super::source::StageModel;
 use super::super::tensor_spec::TensorSpec;
@@ -13,6 +13,7 @@ use super::memory::{self, Bound, Floor};
 use super::message::{Answer, MemoryReport, Request, RunRequest, Start};
 use super::meter::RunMeter;
 use super::window::{KEPT_BYTES, TENSOR_BYTES, Window};
+use crate::binding::StageRun;
 use crate::gauge::{Driver, Gauge};
 use crate::prepared::WEIGHTS;
 use crate::{EngineError, Interrupt, InterruptCause, Session};
