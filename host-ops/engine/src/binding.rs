@@ -7,9 +7,10 @@
 use crate::interrupt::Target;
 use crate::normalizer::Normalizer;
 use crate::session::find_output;
+use crate::tensor_spec::TensorSpec;
 use crate::values::{self, View};
 use crate::{Device, EngineError, Interrupt, Session};
-use frostline_tensor::{DType, Normalization, Shape, Stage, Tensor};
+use frostline_tensor::{DType, Normalization, Stage, Tensor};
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::{IoBinding, RunOptions, SessionOutputs};
 use ort::value::DynTensor;
@@ -51,7 +52,7 @@ impl Session {
     ) -> Result<T, EngineError> {
         let to = &run.stage.to;
         let made = self.output(to)?.batch_of(run.batch.rows().unwrap_or_default());
-        let made = made.filter(|(dtype, shape)| is_kept(shape.bytes(dtype.size()).ok()));
+        let made = made.filter(|made| is_kept(Some(made.bytes())));
         self.check_batch(run)?;
         if let Some(made) = &made
             && let Some(fixed) = self.take_fixed(run, made)?
@@ -143,8 +144,11 @@ impl Session {
         batch: &Tensor,
         normalization: Option<Normalization>,
     ) -> ort::Result<&'a mut DynTensor> {
-        let dtype = normalization.map_or(batch.dtype(), |_| DType::F32);
-        let input = reserve(kept, &self.input_memory()?, dtype, batch.shape())?;
+        let spec = TensorSpec {
+            dtype: normalization.map_or(batch.dtype(), |_| DType::F32),
+            shape: batch.shape().clone(),
+        };
+        let input = reserve(kept, &self.input_memory()?, &spec)?;
         match normalization {
             Some(pixels) => values::write_pixels(batch, pixels, input)?,
             None => values::write(batch, input)?,
@@ -158,13 +162,13 @@ impl Session {
         binding: &mut IoBinding,
         staging: &mut Staging,
         to: &str,
-        made: Option<(DType, Shape)>,
+        made: Option<TensorSpec>,
     ) -> ort::Result<()> {
         match made {
-            Some((dtype, shape)) => {
+            Some(made) => {
                 // Not pinned: ONNX Runtime 1.31 copies a pinned output onto itself, and then refuses that (onnxruntime#29713).
                 let memory = Allocator::default();
-                binding.bind_output(to, reserve(&mut staging.output, &memory, dtype, &shape)?)
+                binding.bind_output(to, reserve(&mut staging.output, &memory, &made)?)
             }
             None => binding.bind_output_to_device(to, &Device::Cpu.memory()?),
         }
@@ -236,14 +240,13 @@ fn is_kept(bytes: Option<usize>) -> bool {
 pub(crate) fn reserve<'a>(
     kept: &'a mut Option<DynTensor>,
     memory: &Allocator,
-    dtype: DType,
-    shape: &Shape,
+    spec: &TensorSpec,
 ) -> ort::Result<&'a mut DynTensor> {
-    let fitting = kept.take().filter(|tensor| is_of(tensor, dtype, shape));
+    let fitting = kept.take().filter(|tensor| is_of(tensor, spec));
     let tensor = match fitting {
         Some(tensor) => tensor,
         None => {
-            let mut fresh = DynTensor::new(memory, values::element_type(dtype), shape.dims())?;
+            let mut fresh = DynTensor::new(memory, values::element_type(spec.dtype), spec.shape.dims())?;
             values::clear(&mut fresh)?;
             fresh
         }
@@ -251,9 +254,8 @@ pub(crate) fn reserve<'a>(
     Ok(kept.insert(tensor))
 }
 
-pub(crate) fn is_of(tensor: &DynTensor, dtype: DType, shape: &Shape) -> bool {
-    let dims = tensor.shape().iter().map(|&dim| usize::try_from(dim).ok());
-    values::dtype(*tensor.data_type()) == Some(dtype) && dims.eq(shape.dims().iter().copied().map(Some))
+pub(crate) fn is_of(tensor: &DynTensor, spec: &TensorSpec) -> bool {
+    values::spec(tensor).is_some_and(|found| found == *spec)
 }
 
 fn byte_len(tensor: &DynTensor) -> Option<usize> {

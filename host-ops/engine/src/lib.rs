@@ -33,6 +33,7 @@ mod replay;
 mod resident;
 mod session;
 mod slot;
+mod tensor_spec;
 mod values;
 
 #[cfg(test)]

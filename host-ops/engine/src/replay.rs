@@ -8,9 +8,10 @@
 use crate::binding::{StageRun, Staging, copy_failed, is_of, reserve};
 use crate::capture::{Capture, FixedTensors};
 use crate::session::find_output;
+use crate::tensor_spec::TensorSpec;
 use crate::values::{self, View};
 use crate::{EngineError, Session};
-use frostline_tensor::{DType, Shape, Stage};
+use frostline_tensor::{DType, Stage};
 use ort::memory::Allocator;
 use ort::session::RunOptions;
 use ort::value::DynTensor;
@@ -21,13 +22,10 @@ const GRAPH: &str = "gpu_graph_id";
 const NO_GRAPH: &str = "-1";
 
 impl FixedTensors {
-    fn fits(&self, input: &Made, output: &Made) -> bool {
-        is_of(&self.input, input.0, &input.1) && is_of(&self.output, output.0, &output.1)
+    fn fits(&self, input: &TensorSpec, output: &TensorSpec) -> bool {
+        is_of(&self.input, input) && is_of(&self.output, output)
     }
 }
-
-/// Type and shape of a tensor.
-type Made = (DType, Shape);
 
 impl Session {
     /// Returns options for an execution, which uses the session's graph if `captured`.
@@ -49,13 +47,14 @@ impl Session {
     pub(crate) fn take_fixed(
         &mut self,
         run: StageRun<'_>,
-        made: &Made,
+        made: &TensorSpec,
     ) -> Result<Option<FixedTensors>, EngineError> {
         let dtype = match run.stage.pixels {
             Some(_) => DType::F32,
             None => run.batch.dtype(),
         };
-        let input = (dtype, run.batch.shape().clone());
+        let shape = run.batch.shape().clone();
+        let input = TensorSpec { dtype, shape };
         match std::mem::take(&mut self.capture) {
             Capture::For(fixed) if fixed.fits(&input, made) => Ok(Some(fixed)),
             Capture::Ready => {
@@ -71,7 +70,7 @@ impl Session {
         }
     }
 
-    fn allocate(&self, input: &Made, output: &Made) -> ort::Result<FixedTensors> {
+    fn allocate(&self, input: &TensorSpec, output: &TensorSpec) -> ort::Result<FixedTensors> {
         let memory = Allocator::new(&self.inner, self.device.memory()?)?;
         Ok(FixedTensors {
             input: new_tensor(&memory, input)?,
@@ -120,12 +119,11 @@ impl Session {
             name: to.clone(),
             actual: fixed.output.dtype().to_string(),
         })?;
-        let output =
-            reserve(&mut staging.output, &Allocator::default(), made.0, &made.1).map_err(copy_failed)?;
+        let output = reserve(&mut staging.output, &Allocator::default(), &made).map_err(copy_failed)?;
         fixed.output.copy_into(output).map_err(copy_failed)
     }
 }
 
-fn new_tensor(memory: &Allocator, (dtype, shape): &Made) -> ort::Result<DynTensor> {
+fn new_tensor(memory: &Allocator, TensorSpec { dtype, shape }: &TensorSpec) -> ort::Result<DynTensor> {
     DynTensor::new(memory, values::element_type(*dtype), shape.dims())
 }

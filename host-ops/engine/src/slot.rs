@@ -1,3 +1,4 @@
+use crate::tensor_spec::TensorSpec;
 use crate::{EngineError, values};
 use frostline_tensor::{DType, Shape};
 use ort::value::{Outlet, ValueType};
@@ -47,11 +48,15 @@ impl TensorSlot {
 
     /// Returns the type and shape of this slot for a batch of `rows`. Returns `None` if the model does not
     /// declare them or declares another number of rows.
-    pub(crate) fn batch_of(&self, rows: usize) -> Option<(DType, Shape)> {
+    pub(crate) fn batch_of(&self, rows: usize) -> Option<TensorSpec> {
         let (batch, row) = self.shape.split_first()?;
         let row: Vec<usize> = row.iter().copied().collect::<Option<_>>()?;
         let fits = batch.is_none_or(|batch| batch == rows);
-        fits.then_some((self.dtype?, Shape::new(row).batched(rows)))
+        let shape = Shape::new(row).batched(rows);
+        fits.then_some(TensorSpec {
+            dtype: self.dtype?,
+            shape,
+        })
     }
 
     /// Checks the type and shape of a tensor for this slot.

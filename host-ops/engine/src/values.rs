@@ -1,6 +1,7 @@
 //! Conversion between this project's tensors and values of ONNX Runtime.
 
 use crate::EngineError;
+use crate::tensor_spec::TensorSpec;
 use bytemuck::NoUninit;
 use frostline_tensor::{DType, Data, Normalization, OpError, Shape, Tensor};
 use half::{bf16, f16};
@@ -92,8 +93,7 @@ pub(crate) fn copy_to_value(tensor: &Tensor) -> ort::Result<DynValue> {
 
 /// A tensor in ONNX Runtime's memory.
 pub(crate) struct View<'a> {
-    pub(crate) dtype: DType,
-    pub(crate) shape: Shape,
+    pub(crate) spec: TensorSpec,
     /// The elements, little-endian.
     pub(crate) bytes: &'a [u8],
 }
@@ -101,9 +101,9 @@ pub(crate) struct View<'a> {
 impl View<'_> {
     /// Copies the elements to a [`Tensor`].
     pub(crate) fn tensor(&self) -> Result<Tensor, OpError> {
-        let data = Data::from_bytes(self.dtype, self.bytes);
+        let data = Data::from_bytes(self.spec.dtype, self.bytes);
         let data = data.ok_or_else(|| OpError::runtime("the engine's output ends within an element"))?;
-        Ok(Tensor::new(self.shape.clone(), data)?)
+        Ok(Tensor::new(self.spec.shape.clone(), data)?)
     }
 }
 
@@ -141,13 +141,16 @@ pub(crate) fn view_bound<T>(
 }
 
 /// Returns the type and shape of a tensor, if this project supports the type.
-pub(crate) fn spec(tensor: &DynTensor) -> Option<(DType, Shape)> {
+pub(crate) fn spec(tensor: &DynTensor) -> Option<TensorSpec> {
     let dims: Option<Vec<usize>> = tensor
         .shape()
         .iter()
         .map(|&dim| usize::try_from(dim).ok())
         .collect();
-    Some((dtype(*tensor.data_type())?, Shape::new(dims?)))
+    Some(TensorSpec {
+        dtype: dtype(*tensor.data_type())?,
+        shape: Shape::new(dims?),
+    })
 }
 
 /// Copies a tensor from a device's memory. Returns `None` if the CPU can read the tensor directly.
@@ -182,7 +185,8 @@ fn view_on_cpu<'a>(name: &str, value: &'a DynValue) -> Result<View<'a>, EngineEr
     if shape.bytes(dtype.size()) != Ok(bytes.len()) {
         return Err(unsupported(name, value));
     }
-    Ok(View { dtype, shape, bytes })
+    let spec = TensorSpec { dtype, shape };
+    Ok(View { spec, bytes })
 }
 
 /// Copies the elements of `tensor` to `value`, which must have the same type and shape.

@@ -2,10 +2,10 @@
 
 use super::child::window::Window;
 use super::run::describe;
-use super::tensor_spec::TensorSpec;
+use crate::tensor_spec::TensorSpec;
 use crate::values::View;
 use crate::{EngineError, Interrupt};
-use frostline_tensor::{DType, OpError, Shape, Stage, Tensor};
+use frostline_tensor::{OpError, Stage, Tensor};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::io;
@@ -87,8 +87,7 @@ impl RunError {
 
 /// Rows of several tensors in order. Padding repeats rows.
 pub(super) struct Batch<'a> {
-    dtype: DType,
-    shape: Shape,
+    pub(super) spec: TensorSpec,
     parts: Vec<(&'a Tensor, Range<usize>)>,
 }
 
@@ -121,19 +120,13 @@ impl<'a> Batch<'a> {
         }
         let shape = row.batched(rows);
         shape.bytes(dtype.size())?;
-        Ok(Self { dtype, shape, parts })
+        let spec = TensorSpec { dtype, shape };
+        Ok(Self { spec, parts })
     }
 
     #[cfg(test)]
     pub(super) fn rows(&self) -> usize {
-        self.shape.rows().unwrap_or(0)
-    }
-
-    pub(super) fn spec(&self) -> TensorSpec {
-        TensorSpec {
-            dtype: self.dtype,
-            shape: self.shape.clone(),
-        }
+        self.spec.shape.rows().unwrap_or(0)
     }
 
     /// Returns the bytes of each part in order.
@@ -155,7 +148,7 @@ impl<'a> Batch<'a> {
         {
             return Ok(Cow::Borrowed(tensor));
         }
-        let mut joined = Tensor::zeros(self.dtype, self.shape.clone())?;
+        let mut joined = Tensor::zeros(self.spec.dtype, self.spec.shape.clone())?;
         let mut rest = joined.as_bytes_mut();
         for piece in self.pieces() {
             let (here, after) = rest.split_at_mut_checked(piece.len()).unwrap_or_default();
@@ -168,7 +161,7 @@ impl<'a> Batch<'a> {
 
 /// Output that still has to be copied.
 pub(super) struct Output<'a> {
-    spec: TensorSpec,
+    pub(super) spec: TensorSpec,
     place: OutputLocation<'a>,
 }
 
@@ -180,12 +173,9 @@ enum OutputLocation<'a> {
 }
 
 impl<'a> Output<'a> {
-    pub(super) fn here(view: &View<'a>) -> Self {
+    pub(super) fn here(view: View<'a>) -> Self {
         Self {
-            spec: TensorSpec {
-                dtype: view.dtype,
-                shape: view.shape.clone(),
-            },
+            spec: view.spec,
             place: OutputLocation::Here(view.bytes),
         }
     }
@@ -211,33 +201,16 @@ impl<'a> Output<'a> {
         })
     }
 
-    pub(super) fn dtype(&self) -> DType {
-        self.spec.dtype
-    }
-
-    pub(super) fn shape(&self) -> &Shape {
-        &self.spec.shape
-    }
-
-    /// Returns type and shape for messages, like [`Tensor::describe`].
-    pub(super) fn describe(&self) -> String {
-        format!("{}{}", self.dtype(), self.shape())
-    }
-
-    pub(super) fn spec(&self) -> &TensorSpec {
-        &self.spec
-    }
-
     /// Copies all rows to a tensor.
     #[cfg(test)]
     pub(super) fn whole(&self) -> Result<Tensor, OpError> {
-        self.tensor(0..self.shape().rows()?)
+        self.tensor(0..self.spec.shape.rows()?)
     }
 
     /// Copies `rows` to a tensor.
     #[cfg(test)]
     pub(super) fn tensor(&self, rows: Range<usize>) -> Result<Tensor, OpError> {
-        let mut target = Tensor::zeros(self.dtype(), self.shape().row()?.batched(rows.len()))?;
+        let mut target = Tensor::zeros(self.spec.dtype, self.spec.shape.row()?.batched(rows.len()))?;
         self.read(rows, target.as_bytes_mut())?;
         Ok(target)
     }
@@ -247,14 +220,11 @@ impl<'a> Output<'a> {
     /// # Errors
     /// Returns an error if the output has fewer rows, the length differs, or the window cannot be read.
     pub(super) fn read(&self, rows: Range<usize>, target: &mut [u8]) -> Result<(), OpError> {
-        let row = self.shape().row()?.bytes(self.dtype().size())?;
-        let fits = rows.end <= self.shape().rows()? && rows.len().checked_mul(row) == Some(target.len());
+        let TensorSpec { dtype, shape } = &self.spec;
+        let row = shape.row()?.bytes(dtype.size())?;
+        let fits = rows.end <= shape.rows()? && rows.len().checked_mul(row) == Some(target.len());
         if !fits {
-            let text = format!(
-                "rows {rows:?} of {} are not {} bytes",
-                self.describe(),
-                target.len()
-            );
+            let text = format!("rows {rows:?} of {} are not {} bytes", self.spec, target.len());
             return Err(OpError::runtime(text));
         }
         let from = rows.start * row;
@@ -276,13 +246,13 @@ impl<'a> Output<'a> {
 
 /// Checks that output and batch have the same number of rows.
 pub(super) fn same_rows(stage: &Stage, batch: &Tensor, made: &Output<'_>) -> Result<(), OpError> {
-    if made.shape().rows()? == batch.rows()? {
+    if made.spec.shape.rows()? == batch.rows()? {
         return Ok(());
     }
     Err(OpError::runtime(format!(
         "{}: output {} and batch {} have different numbers of rows",
         describe(stage),
-        made.describe(),
+        made.spec,
         batch.describe(),
     )))
 }

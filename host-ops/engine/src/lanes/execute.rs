@@ -108,7 +108,7 @@ impl Sessions {
             return Err(lacks_output(stage).into());
         }
         let taken = session.run_bound(&mut staging, run, |view| {
-            let output = Output::here(&view);
+            let output = Output::here(view);
             same_rows(stage, batch, &output)?;
             take(&output)
         });

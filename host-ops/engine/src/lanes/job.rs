@@ -2,6 +2,7 @@
 
 use super::batch::Output;
 use super::run::{Submitter, describe};
+use crate::tensor_spec::TensorSpec;
 use frostline_tensor::{
     DType, OpError, OpErrorCode, Precision, Shape, ShapeError, Stage, Tensor, all_finite,
 };
@@ -73,7 +74,9 @@ impl Job {
         from: Range<usize>,
         to: Range<usize>,
     ) -> Result<(), OpError> {
-        let made = (output.dtype(), output.shape().row()?);
+        let TensorSpec { dtype, shape } = &output.spec;
+        let dtype = *dtype;
+        let made = (dtype, shape.row()?);
         if let Some(row) = self.row.as_ref().filter(|row| **row != made) {
             let stage = describe(&self.stage);
             return Err(OpError::runtime(format!(
@@ -86,16 +89,15 @@ impl Job {
         let whole = match &mut *kept {
             Some(whole) => whole,
             none => {
-                let fresh = Tensor::in_memory_of(None, output.dtype(), shape.clone());
+                let fresh = Tensor::in_memory_of(None, dtype, shape.clone());
                 none.insert(fresh.map_err(|error| self.no_memory(&error))?)
             }
         };
-        if *whole.shape() != shape || whole.dtype() != output.dtype() {
+        if *whole.shape() != shape || whole.dtype() != dtype {
             let stage = describe(&self.stage);
             let whole = whole.describe();
             let text = format!(
-                "{stage}: the output is {}{shape}, but was {whole} in an earlier batch; all rows of a stage must have the same type and shape",
-                output.dtype()
+                "{stage}: the output is {dtype}{shape}, but was {whole} in an earlier batch; all rows of a stage must have the same type and shape"
             );
             return Err(OpError::runtime(text));
         }
@@ -152,11 +154,13 @@ mod tests {
         let job = Job::new(Submitter::new("tenant"), stage, batch, None).unwrap();
         let output = Tensor::f32([2, 2], rows.to_vec()).unwrap();
         let view = View {
-            dtype: output.dtype(),
-            shape: output.shape().clone(),
+            spec: TensorSpec {
+                dtype: output.dtype(),
+                shape: output.shape().clone(),
+            },
             bytes: output.as_bytes(),
         };
-        job.store_rows(&Output::here(&view), 1..2, 0..1)
+        job.store_rows(&Output::here(view), 1..2, 0..1)
     }
 
     #[test]

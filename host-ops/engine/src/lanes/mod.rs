@@ -19,7 +19,6 @@ mod shared;
 mod source;
 mod state;
 mod stats;
-mod tensor_spec;
 #[cfg(test)]
 mod tests;
 mod threads;

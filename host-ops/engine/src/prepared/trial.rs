@@ -3,6 +3,7 @@
 //! ONNX Runtime 1.31 writes weights in kernel layout without alignment. If the size of a constant is not a
 //! multiple of 64 bytes, the matrix products after it read misaligned weights and crash.
 
+use crate::tensor_spec::TensorSpec;
 use crate::{EngineError, Interrupt, Session};
 use frostline_tensor::{DType, Tensor};
 use sha2::{Digest, Sha256};
@@ -46,7 +47,7 @@ pub(crate) fn try_out(session: &mut Session, interrupt: &Interrupt) -> Result<[C
 /// model does not declare their shapes.
 fn inputs(session: &Session, rows: usize) -> Option<Vec<(String, Tensor)>> {
     let inputs = session.inputs().iter().map(|slot| {
-        let (dtype, shape) = slot.batch_of(rows)?;
+        let TensorSpec { dtype, shape } = slot.batch_of(rows)?;
         let tensor = if dtype == DType::F32 {
             let count = shape.elements().ok()?;
             let values = (0..count).map(|index| (index as f32 * 0.618_034).fract() * 2.0 - 1.0);

@@ -1,5 +1,5 @@
 use super::super::batch::{Opened, RunMemory};
-use super::super::tensor_spec::TensorSpec;
+use crate::tensor_spec::TensorSpec;
 use crate::{CudaOptions, Device};
 use frostline_tensor::{OpError, Stage};
 use frostline_walls::{Wall, one_line};

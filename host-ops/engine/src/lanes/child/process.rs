@@ -257,7 +257,7 @@ impl LaneProcess {
     fn hand_over(&mut self, run: &BatchRun<'_>) -> Result<(), OpError> {
         let request = Request::Run(RunRequest {
             stage: run.stage.clone(),
-            batch: run.batch.spec(),
+            batch: run.batch.spec.clone(),
             reservation: run.reservation,
         });
         let written = self.window.write(run.batch.pieces());

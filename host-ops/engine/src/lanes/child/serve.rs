@@ -5,7 +5,6 @@ use super::super::batch::{Opened, Output, RunError};
 use super::super::execute::Sessions;
 use super::super::run::describe;
 use super::super::source::StageModel;
-use super::super::tensor_spec::TensorSpec;
 use super::super::threads::text_of;
 use super::channel::{Channel, MESSAGE_BYTES};
 use super::entry::{ConfinedLane, out_of_turn};
@@ -16,6 +15,7 @@ use super::window::{KEPT_BYTES, TENSOR_BYTES, Window};
 use crate::binding::StageRun;
 use crate::gauge::{Driver, Gauge};
 use crate::prepared::WEIGHTS;
+use crate::tensor_spec::TensorSpec;
 use crate::{EngineError, Interrupt, InterruptCause, Session};
 use frostline_tensor::{OpError, OpErrorCode, Stage, Tensor};
 use parking_lot::Mutex;
@@ -293,7 +293,7 @@ fn hand_on(
         return Err(OpError::too_large(format!(
             "{}: the output {} has {} bytes, but a lane can return only {TENSOR_BYTES}; send a smaller batch",
             describe(stage),
-            output.describe(),
+            output.spec,
             bytes.len()
         ))
         .into());
@@ -304,7 +304,7 @@ fn hand_on(
     }
     let written = window.write([bytes]);
     written.map_err(|error| failed(stage, "return the output", &error))?;
-    Ok(output.spec().clone())
+    Ok(output.spec.clone())
 }
 
 fn failed(stage: &Stage, doing: &str, error: &Error) -> RunError {

@@ -1,4 +1,4 @@
-use super::super::tensor_spec::TensorSpec;
+use crate::tensor_spec::TensorSpec;
 use frostline_tensor::{ShapeError, Tensor};
 use rustix::fs::{Stat, fstat};
 use std::fs::File;
