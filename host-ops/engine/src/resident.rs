@@ -84,11 +84,8 @@ impl ResidentState {
     }
 
     /// Copies all tensors together with the input names in creation order.
-    ///
-    /// # Errors
-    /// Returns [`EngineError::Internal`] if the device cannot be read, and [`EngineError::Run`] if a step
-    /// that writes in place has failed.
-    pub fn tensors(&self) -> Result<Vec<(String, Tensor)>, EngineError> {
+    #[cfg(test)]
+    pub(crate) fn tensors(&self) -> Result<Vec<(String, Tensor)>, EngineError> {
         self.check_whole()?;
         self.slots
             .iter()
@@ -162,7 +159,7 @@ impl Session {
     }
 
     /// Runs the network on `state` and `inputs`, replaces the state by the slots' outputs, and returns the
-    /// outputs `wanted` in this order.
+    /// outputs `wanted` in this order. `interrupt` ends the step early.
     ///
     /// The state does not change if the step fails, except that the state is lost if the session [writes in
     /// place](Session::write_in_place) and the execution fails.
@@ -170,21 +167,9 @@ impl Session {
     /// # Errors
     /// Returns the errors of [`Session::run`], and [`EngineError::Run`] if an earlier step that writes in
     /// place has failed. Returns [`EngineError::UnknownOutput`] if `wanted` contains an unknown name, and
-    /// [`EngineError::OutputType`] if the type or shape of a state output differs from its input.
+    /// [`EngineError::OutputType`] if the type or shape of a state output differs from its input, and
+    /// [`EngineError::Interrupted`] if `interrupt` is triggered.
     pub fn step(
-        &mut self,
-        state: &mut ResidentState,
-        inputs: &[(&str, &Tensor)],
-        wanted: &[&str],
-    ) -> Result<Vec<Tensor>, EngineError> {
-        self.step_until(state, inputs, wanted, &Interrupt::new())
-    }
-
-    /// [`Session::step`] with an interrupt.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Session::step`], and [`EngineError::Interrupted`] if `interrupt` is triggered.
-    pub fn step_until(
         &mut self,
         state: &mut ResidentState,
         inputs: &[(&str, &Tensor)],
@@ -228,8 +213,7 @@ impl Session {
     ) -> ort::Result<IoBinding> {
         let mut binding = self.inner.create_binding()?;
         for (name, tensor) in inputs {
-            let value = values::into_value((*tensor).clone()).map_err(ort::Error::wrap)?;
-            binding.bind_input(*name, &value)?;
+            binding.bind_input(*name, &values::copy_to_value(tensor)?)?;
         }
         let resident = self.device.memory()?;
         for slot in &mut state.slots {

@@ -8,7 +8,6 @@ use ort::ep::{CPU, CUDA, ExecutionProvider};
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use ort::session::{SessionInputValue, SessionOutputs};
 use ort::value::DynValue;
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -178,31 +177,20 @@ impl Session {
         interrupt: &Interrupt,
     ) -> Result<Vec<(String, Tensor)>, EngineError> {
         self.check_inputs(inputs, &[])?;
-        let bound = borrow_all(inputs)?;
+        let bound = inputs
+            .iter()
+            .map(|(name, tensor)| Ok((*name, values::borrow(tensor)?)));
+        let bound: Vec<(&str, SessionInputValue<'_>)> = bound.collect::<Result<_, EngineError>>()?;
         let names: Vec<String> = self.outputs.iter().map(|slot| slot.name.clone()).collect();
-        self.run_values(bound, interrupt, |outputs| {
-            names
-                .into_iter()
-                .map(|name| extract_output(outputs, &name).map(|tensor| (name, tensor)))
-                .collect()
-        })
-    }
-
-    /// Runs the network on values of ONNX Runtime and calls `take` with the outputs.
-    pub(crate) fn run_values<T>(
-        &mut self,
-        inputs: Vec<(Cow<'_, str>, SessionInputValue<'_>)>,
-        interrupt: &Interrupt,
-        take: impl FnOnce(&mut SessionOutputs<'_>) -> Result<T, EngineError>,
-    ) -> Result<T, EngineError> {
         let options = Arc::new(self.run_options(false)?);
         let guarded = interrupt.guard(Target::Run(Arc::clone(&options)))?;
-        let ran = self.inner.run_with_options(inputs, &options);
+        let ran = self.inner.run_with_options(bound, &options);
         drop(guarded);
-        match ran {
-            Ok(mut outputs) => take(&mut outputs),
-            Err(error) => Err(EngineError::of_run(error.message()).or_interrupted(interrupt)),
-        }
+        let outputs = ran.map_err(|error| EngineError::of_run(error.message()).or_interrupted(interrupt))?;
+        let named = names.into_iter();
+        named
+            .map(|name| extract_output(&outputs, &name).map(|tensor| (name, tensor)))
+            .collect()
     }
 
     /// Checks that each input of the model occurs exactly once in `inputs` and `elsewhere`. Types and shapes
@@ -244,16 +232,6 @@ impl Session {
             known,
         })
     }
-}
-
-/// Borrows the inputs without copying them.
-pub(crate) fn borrow_all<'a>(
-    inputs: &[(&'a str, &'a Tensor)],
-) -> Result<Vec<(Cow<'a, str>, SessionInputValue<'a>)>, EngineError> {
-    inputs
-        .iter()
-        .map(|(name, tensor)| Ok((Cow::Borrowed(*name), values::borrow(tensor)?)))
-        .collect()
 }
 
 /// Copies the output `name`, which the session is known to have.

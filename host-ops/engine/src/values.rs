@@ -61,27 +61,6 @@ pub(crate) fn borrow(tensor: &Tensor) -> Result<SessionInputValue<'_>, EngineErr
     value.map_err(EngineError::internal("take a tensor"))
 }
 
-/// Moves `tensor` into a value of ONNX Runtime without copying the elements.
-pub(crate) fn into_value(tensor: Tensor) -> Result<DynValue, EngineError> {
-    fn owned<T>(shape: &Shape, values: Vec<T>) -> ort::Result<DynValue>
-    where
-        T: PrimitiveTensorElementType + Debug + Clone + 'static,
-    {
-        Ok(ort::value::Tensor::from_array((shape.dims().to_vec(), values))?.into_dyn())
-    }
-    let shape = tensor.shape().clone();
-    let value = match tensor.into_data() {
-        Data::U8(values) => owned(&shape, values),
-        Data::F16(values) => owned(&shape, values),
-        Data::Bf16(values) => owned(&shape, values),
-        Data::F32(values) => owned(&shape, values),
-        Data::F64(values) => owned(&shape, values),
-        Data::I32(values) => owned(&shape, values),
-        Data::I64(values) => owned(&shape, values),
-    };
-    value.map_err(EngineError::internal("take a tensor"))
-}
-
 /// Copies `tensor` to memory that ONNX Runtime allocates and that an execution may overwrite.
 pub(crate) fn copy_to_value(tensor: &Tensor) -> ort::Result<DynValue> {
     let kind = element_type(tensor.dtype());

@@ -106,7 +106,7 @@ impl Step {
         let wanted = rows.map(|_| self.loss.as_str());
         let outputs = self
             .session
-            .step_until(state, &inputs, wanted.as_slice(), interrupt)
+            .step(state, &inputs, wanted.as_slice(), interrupt)
             .map_err(ComputeError::training)?;
         let loss = outputs.first().and_then(Tensor::as_f32);
         Ok(loss.and_then(|loss| loss.first().copied()))

@@ -1,5 +1,5 @@
 use super::networks::{floats, int_attribute, integers, network, node, step};
-use crate::{EngineError, ResidentSlot, ResidentState, Session, SessionOptions};
+use crate::{EngineError, Interrupt, ResidentSlot, ResidentState, Session, SessionOptions};
 use frostline_graph::onnx::NodeProto;
 use frostline_tensor::Tensor;
 
@@ -43,7 +43,12 @@ fn resident_steps_equal_steps_through_tensors() {
             .unwrap();
         let engine = if index % 3 == 2 { &mut other } else { &mut session };
         let sum = engine
-            .step(&mut resident, &[("x", &x), ("rate", &rate)], &["sum"])
+            .step(
+                &mut resident,
+                &[("x", &x), ("rate", &rate)],
+                &["sum"],
+                &Interrupt::new(),
+            )
             .unwrap();
         assert_eq!(sum, vec![expected[2].1.clone()]);
         weights = expected[0].1.clone();
@@ -69,8 +74,12 @@ fn steps_in_place_equal_other_steps() {
     for _ in 0..3 {
         let wanted = ["sum", "next_w"];
         assert_eq!(
-            in_place.step(&mut written, &inputs, &wanted).unwrap(),
-            plain.step(&mut expected, &inputs, &wanted).unwrap()
+            in_place
+                .step(&mut written, &inputs, &wanted, &Interrupt::new())
+                .unwrap(),
+            plain
+                .step(&mut expected, &inputs, &wanted, &Interrupt::new())
+                .unwrap()
         );
         assert_eq!(written.tensors().unwrap(), expected.tensors().unwrap());
     }
@@ -93,18 +102,33 @@ fn a_state_is_lost_when_a_run_in_place_fails() {
     let inside = places(1);
     let outside = places(7);
     let found = session
-        .step(&mut resident, &[("place", &inside)], &["found"])
+        .step(
+            &mut resident,
+            &[("place", &inside)],
+            &["found"],
+            &Interrupt::new(),
+        )
         .unwrap();
     assert_eq!(found, vec![vector(&[4.0])]);
     let interrupt = crate::Interrupt::new();
     interrupt.trigger(crate::InterruptCause::Cancelled);
-    let ended = session.step_until(&mut resident, &[("place", &inside)], &[], &interrupt);
+    let ended = session.step(&mut resident, &[("place", &inside)], &[], &interrupt);
     assert!(matches!(ended, Err(EngineError::Interrupted { .. })), "{ended:?}");
     assert_eq!(resident.tensor("w").unwrap(), vector(&[2.0, 4.0]));
-    let failed = session.step(&mut resident, &[("place", &outside)], &["found"]);
+    let failed = session.step(
+        &mut resident,
+        &[("place", &outside)],
+        &["found"],
+        &Interrupt::new(),
+    );
     assert!(matches!(failed, Err(EngineError::Run { .. })), "{failed:?}");
     assert!(resident.tensor("w").is_err() && resident.tensors().is_err());
-    let again = session.step(&mut resident, &[("place", &inside)], &["found"]);
+    let again = session.step(
+        &mut resident,
+        &[("place", &inside)],
+        &["found"],
+        &Interrupt::new(),
+    );
     assert!(
         again
             .unwrap_err()
@@ -124,16 +148,31 @@ fn a_step_that_fails_leaves_the_state() {
     let x = vector(&[1.0, 1.0]);
     let short = vector(&[1.0]);
     let rate = rate(1.0);
-    let wrong_shape = session.step(&mut resident, &[("x", &short), ("rate", &rate)], &["sum"]);
+    let wrong_shape = session.step(
+        &mut resident,
+        &[("x", &short), ("rate", &rate)],
+        &["sum"],
+        &Interrupt::new(),
+    );
     assert!(matches!(wrong_shape, Err(EngineError::InputMismatch { .. })));
-    let missing = session.step(&mut resident, &[("x", &x)], &["sum"]);
+    let missing = session.step(&mut resident, &[("x", &x)], &["sum"], &Interrupt::new());
     assert!(matches!(missing, Err(EngineError::InputCount { times: 0, .. })));
-    let unknown = session.step(&mut resident, &[("x", &x), ("rate", &rate)], &["loss"]);
+    let unknown = session.step(
+        &mut resident,
+        &[("x", &x), ("rate", &rate)],
+        &["loss"],
+        &Interrupt::new(),
+    );
     assert!(matches!(unknown, Err(EngineError::UnknownOutput { .. })));
     assert_eq!(resident.tensor("w").unwrap(), vector(&[4.0, 5.0]));
     assert_eq!(resident.tensor("m").unwrap(), vector(&[0.0, 0.0]));
     session
-        .step(&mut resident, &[("x", &x), ("rate", &rate)], &[])
+        .step(
+            &mut resident,
+            &[("x", &x), ("rate", &rate)],
+            &[],
+            &Interrupt::new(),
+        )
         .unwrap();
     assert_eq!(resident.tensor("w").unwrap(), vector(&[3.0, 4.0]));
 }
@@ -156,7 +195,9 @@ fn a_state_that_changes_its_shape_is_refused() {
         initial: vector(&[1.0]),
     };
     let mut resident = ResidentState::new([slot]).unwrap();
-    let error = open(&growing).step(&mut resident, &[], &[]).unwrap_err();
+    let error = open(&growing)
+        .step(&mut resident, &[], &[], &Interrupt::new())
+        .unwrap_err();
     assert!(matches!(error, EngineError::OutputType { .. }), "{error}");
     assert_eq!(resident.tensor("w").unwrap(), vector(&[1.0]));
 }
@@ -170,7 +211,9 @@ fn slots_that_a_session_does_not_know_stay() {
         vec![],
     );
     let mut resident = state(&[1.0, 2.0]);
-    open(&twice).step(&mut resident, &[], &[]).unwrap();
+    open(&twice)
+        .step(&mut resident, &[], &[], &Interrupt::new())
+        .unwrap();
     assert_eq!(resident.tensor("w").unwrap(), vector(&[2.0, 4.0]));
     assert_eq!(resident.tensor("m").unwrap(), vector(&[0.0, 0.0]));
 }

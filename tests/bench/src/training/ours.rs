@@ -2,7 +2,7 @@
 
 use super::{CLASSES, LEARNING_RATE, OPTIMIZER, THREADS};
 use anyhow::{Context, Result, bail};
-use frostline_engine::{ResidentSlot, ResidentState, Session, SessionOptions};
+use frostline_engine::{Interrupt, ResidentSlot, ResidentState, Session, SessionOptions};
 use frostline_graph::Model;
 use frostline_tensor::Tensor;
 use frostline_training::{CpuSteps, TrainingGraph};
@@ -80,7 +80,9 @@ impl Ours {
                 (self.graph.targets.as_str(), &*labels),
             ];
             inputs.extend(self.update.is_none().then_some(rate));
-            let given = self.step.step(&mut self.state, &inputs, &[&self.graph.loss])?;
+            let given = self
+                .step
+                .step(&mut self.state, &inputs, &[&self.graph.loss], &Interrupt::new())?;
             let loss = given
                 .first()
                 .and_then(Tensor::as_f32)
@@ -88,7 +90,7 @@ impl Ours {
             sum += f64::from(*loss.context("the step gave no loss")?) * self.rows as f64;
         }
         if let Some(update) = &mut self.update {
-            update.step(&mut self.state, &[rate], &[])?;
+            update.step(&mut self.state, &[rate], &[], &Interrupt::new())?;
         }
         Ok(sum / batch as f64)
     }

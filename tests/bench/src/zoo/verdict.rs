@@ -2,7 +2,7 @@
 
 use super::fill::normal;
 use anyhow::{Context, Result, bail, ensure};
-use frostline_engine::{ResidentSlot, ResidentState, Session, SessionOptions};
+use frostline_engine::{Interrupt, ResidentSlot, ResidentState, Session, SessionOptions};
 use frostline_graph::{Model, ModelLimits};
 use frostline_tensor::{Tensor, one_line};
 use frostline_training::{Optimizer, Trainability, TrainingGraph};
@@ -235,7 +235,9 @@ impl Step {
                 (self.graph.targets.as_str(), &self.labels),
                 (self.graph.scalars.learning_rate.as_str(), &rate),
             ];
-            let given = self.session.step(&mut state, &inputs, &[&self.graph.loss])?;
+            let given = self
+                .session
+                .step(&mut state, &inputs, &[&self.graph.loss], &Interrupt::new())?;
             let loss = given
                 .first()
                 .and_then(Tensor::as_f32)
