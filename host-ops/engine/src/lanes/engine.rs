@@ -83,7 +83,7 @@ impl Engine {
                 order.close.iter().for_each(|stage| sessions.close(stage));
                 let run = order.run(&batch, None);
                 OrderResult::Ran(
-                    sessions.run(shared.source(), &run, &|| shared.opened(index), |output| {
+                    sessions.run(&shared.networks, &run, &|| shared.opened(index), |output| {
                         Ok(order.store_output(output))
                     }),
                 )

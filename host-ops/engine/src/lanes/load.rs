@@ -26,7 +26,7 @@ impl State {
             device_budget: self
                 .memory
                 .as_ref()
-                .filter(|_| self.on_device)
+                .filter(|_| self.config.device_memory.is_some())
                 .map(|memory| memory.read(|ledger| ledger.budget().bytes)),
             memory_held: self.lanes.iter().map(|lane| lane.held).sum(),
             memory_reserved: self
@@ -36,20 +36,9 @@ impl State {
                 .sum(),
             processes: self.lanes.iter().filter_map(|lane| lane.process).collect(),
             busy: self.lanes.iter().map(|lane| lane.busy(now)).collect(),
-            device_time: self
-                .device
-                .used()
-                .map(|(tenant, time)| (tenant.to_owned(), time))
-                .collect(),
-            waited: waited
-                .into_iter()
-                .map(|(tenant, longest)| (tenant.to_string(), longest))
-                .collect(),
-            waiting: self
-                .device
-                .waiting()
-                .map(|(tenant, rows)| (tenant.to_owned(), rows))
-                .collect(),
+            device_time: by_name(self.device.used()),
+            waited: by_name(waited),
+            waiting: by_name(self.device.waiting()),
             holding: self.holding(),
             ..self.counts.clone()
         }
@@ -64,9 +53,13 @@ impl State {
                 *holding.entry(tenant).or_default() += 1;
             }
         }
-        holding
-            .into_iter()
-            .map(|(tenant, lanes)| (tenant.to_owned(), lanes))
-            .collect()
+        by_name(holding)
     }
+}
+
+fn by_name<V>(values: impl IntoIterator<Item = (impl ToString, V)>) -> Vec<(String, V)> {
+    let values = values.into_iter();
+    values
+        .map(|(tenant, value)| (tenant.to_string(), value))
+        .collect()
 }

@@ -33,8 +33,6 @@ pub use stats::LaneStats;
 
 use crate::{EngineError, library};
 use frostline_batching::device::OwnRate;
-#[cfg(test)]
-use frostline_batching::device::StageFigures;
 use frostline_tensor::{BoxFuture, ExecutionTerms, GraphExecutor, OpError, Stage, Tensor};
 use parking_lot::Mutex;
 use run::Submitter;
@@ -42,7 +40,7 @@ use shared::Shared;
 use std::io;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Lanes: threads with separate sessions, which can be in child processes. A
 /// [`Device`](frostline_batching::device::Device) selects which rows run on which lane. It splits large
@@ -83,7 +81,7 @@ impl Lanes {
             threads: Mutex::new(Vec::new()),
         };
         let (started, lane_started) = mpsc::channel();
-        let wanted = lanes.shared.config().lanes;
+        let wanted = lanes.shared.config.lanes;
         for index in 0..wanted {
             let started = started.clone();
             lanes.spawn(format!("lane-{index}"), move |shared| {
@@ -91,7 +89,8 @@ impl Lanes {
             })?;
         }
         drop(started);
-        for slot in 0..lanes.shared.preparations() {
+        let preparations = lanes.shared.state.lock().preparations.slots();
+        for slot in 0..preparations {
             lanes.spawn(format!("lanes-prepare-{slot}"), move |shared| {
                 threads::prepare(shared, slot)
             })?;
@@ -108,13 +107,9 @@ impl Lanes {
 
     /// Returns the rates of stages that executed rows of `tenant`, measured with these rows only.
     pub fn rates_of(&self, tenant: &str) -> Vec<(Stage, OwnRate)> {
-        self.shared.rates_of(tenant)
-    }
-
-    /// Returns the measurements of recently submitted stages of all tenants.
-    #[cfg(test)]
-    pub(crate) fn stage_figures(&self) -> Vec<(Stage, StageFigures)> {
-        self.shared.figures()
+        let state = self.shared.state.lock();
+        let rates = state.device.rates_of(tenant);
+        rates.map(|(stage, rate)| (stage.clone(), rate)).collect()
     }
 
     /// Closes the idle sessions and deletes the prepared stages of all models (SHA-256) for which `keep` returns
@@ -123,7 +118,10 @@ impl Lanes {
     /// # Errors
     /// Returns the error of the operating system if a folder cannot be read or deleted.
     pub fn retain_models(&self, keep: impl Fn(&str) -> bool) -> io::Result<()> {
-        self.shared.retain_models(keep)
+        self.shared.state.lock().retain_models(&keep);
+        self.shared.work.notify_all();
+        let prepared = self.shared.networks.prepared.as_ref();
+        prepared.map_or(Ok(()), |prepared| prepared.retain(keep))
     }
 
     /// Returns the lanes on behalf of `tenant`, which shares them fairly with other tenants.
@@ -136,18 +134,21 @@ impl Lanes {
 
     /// Returns the current load and the totals since the start.
     pub fn stats(&self) -> LaneStats {
-        self.shared.stats()
+        LaneStats {
+            over_limit: self.shared.networks.guards.ended(),
+            ..self.shared.state.lock().stats(Instant::now())
+        }
     }
 
     /// Returns the bytes that lanes in child processes and the processes that prepare networks use beyond
     /// their reservations, as measured by this process.
     pub fn unreserved_bytes(&self) -> u64 {
-        self.shared.source().guards().unreserved_bytes()
+        self.shared.networks.guards.unreserved_bytes()
     }
 
     /// Returns the configuration with the effective limits.
     pub fn config(&self) -> &LanesConfig {
-        self.shared.config()
+        &self.shared.config
     }
 
     /// Refuses new submissions, waits up to `grace` until the accepted ones are finished, ends the rest, and

@@ -45,7 +45,7 @@ impl State {
             .iter()
             .filter(|(id, entry)| entry.until <= now && !running.contains(id));
         let waited: Vec<u64> = waited.map(|(id, _)| *id).collect();
-        let deadline = self.queue_deadline;
+        let deadline = self.config.queue_deadline;
         let mut told: Outcomes = waited
             .into_iter()
             .filter_map(|id| self.fail(id, now, |job| waited_too_long(&job.stage, deadline)))
@@ -153,18 +153,14 @@ impl State {
         let served: HashSet<&str> = busy.map(|preparing| &*preparing.tenant).collect();
         let waiting = self.waiting_for(Awaited::Preparation);
         let unserved = waiting.filter(|entry| !served.contains(&*entry.job.customer.tenant));
-        let limit = self.open_deadline;
-        let deadline = Deadline {
-            until: preparing.since + limit,
-            late: InterruptCause::OpenDeadline { limit },
-        };
+        let deadline = self.open_deadline(preparing.since);
         Some(self.at_most(&deadline, preparing.since, self.earliest(unserved)))
     }
 
     /// Returns `deadline`, or the end of the time for which work since `since` may keep other tenants waiting
     /// that wait since `waiting`, if this is earlier.
     fn at_most(&self, deadline: &Deadline, since: Instant, waiting: Option<Instant>) -> Deadline {
-        let limit = self.hold_up;
+        let limit = self.config.hold_up;
         let held_up = waiting.map(|waiting| Deadline {
             until: waiting.max(since) + limit,
             late: InterruptCause::HeldUp { limit },
@@ -183,7 +179,7 @@ impl State {
 
     /// Returns the time since which the first of these submissions waits.
     fn earliest<'a>(&self, waiting: impl Iterator<Item = &'a Entry>) -> Option<Instant> {
-        let since = waiting.filter_map(|entry| entry.until.checked_sub(self.queue_deadline));
+        let since = waiting.filter_map(|entry| entry.until.checked_sub(self.config.queue_deadline));
         since.min()
     }
 }

@@ -17,10 +17,10 @@ pub(super) fn submit(
 ) -> BoxFuture<Outcome> {
     let (reply, outcome) = oneshot::channel();
     let stage = Stage {
-        precision: shared.config().device.precision(customer.terms.terms.precision),
+        precision: shared.config.device.precision(customer.terms.terms.precision),
         ..stage.clone()
     };
-    let row = shared.source().row(&stage);
+    let row = shared.networks.source.row(&stage);
     let job = Job::new(customer.clone(), stage, batch, row);
     let pushed = job.and_then(|job| shared.push(job, reply));
     match pushed {

@@ -146,7 +146,7 @@ impl State {
         // The time for which the submissions wait for a lane begins now.
         for entry in self.entries.values_mut() {
             if entry.job.stage == ended.stage {
-                entry.until = now + self.queue_deadline;
+                entry.until = now + self.config.queue_deadline;
             }
         }
         let cause = match interrupted {
@@ -205,7 +205,11 @@ impl State {
             let peak = opened.taken.map(|taken| before.saturating_add(taken));
             // On a device, the memory of the batch is still held as well, so the size of the session is the
             // peak while it was opened.
-            let held = if self.on_device { peak } else { held };
+            let held = if self.config.device_memory.is_some() {
+                peak
+            } else {
+                held
+            };
             base = held.unwrap_or(before);
             self.counts.sessions_opened += 1;
             self.device
@@ -291,7 +295,7 @@ impl State {
             }
             PartOutcome::Done { last: false } | PartOutcome::Again => {
                 let entry = self.entries.get_mut(&id)?;
-                entry.until = now + self.queue_deadline;
+                entry.until = now + self.config.queue_deadline;
                 None
             }
             PartOutcome::Failed => {
@@ -299,7 +303,7 @@ impl State {
                 self.fail(id, now, |_| error.unwrap_or_else(shutting_down))
             }
             PartOutcome::Refused { needs, most } => {
-                let key = self.budget_key;
+                let key = self.config.budget_key();
                 self.fail(id, now, |job| never_fits(job, needs, most, key))
             }
             PartOutcome::Dropped => None,

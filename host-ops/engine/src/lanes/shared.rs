@@ -7,27 +7,23 @@ use super::overdue::CONTENDED_GRACE;
 use super::preparing::PreparationTask;
 use super::source::Networks;
 use super::state::{Outcomes, Phase, State};
-use super::{LaneStats, LanesConfig, StageSource};
+use super::{LanesConfig, StageSource};
 use crate::InterruptCause;
-use frostline_batching::device::OwnRate;
-#[cfg(test)]
-use frostline_batching::device::StageFigures;
 use frostline_batching::{Kind, Memory, OutOfBudget, Reserved};
-use frostline_tensor::{OpError, Stage};
+use frostline_tensor::OpError;
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 pub(super) struct Shared {
-    config: LanesConfig,
-    networks: Networks,
-    state: Mutex<State>,
+    pub(super) config: LanesConfig,
+    pub(super) networks: Networks,
+    pub(super) state: Mutex<State>,
     /// True while work waits for memory that is reserved elsewhere.
     waits_for_memory: AtomicBool,
     /// Signaled when a lane may have a new task, and when the lanes drain or end.
-    work: Condvar,
+    pub(super) work: Condvar,
     /// Signaled when an earlier deadline is set, and when the lanes end.
     clock: Condvar,
     /// Signaled when a lane has finished a batch, and when the lanes end.
@@ -38,9 +34,9 @@ impl Shared {
     pub(super) fn new(config: LanesConfig, source: Arc<dyn StageSource>) -> Arc<Self> {
         let networks = Networks::new(&config, source);
         // A preparation keeps a core busy. With half as many as lanes, the lanes keep most of the cores.
-        let preparations = match networks.prepares() {
-            true => (config.lanes / 2).max(1),
-            false => 0,
+        let preparations = match networks.prepared {
+            Some(_) => (config.lanes / 2).max(1),
+            None => 0,
         };
         let shared = Arc::new(Self {
             state: Mutex::new(State::new(&config, preparations, Instant::now())),
@@ -81,51 +77,11 @@ impl Shared {
         });
     }
 
-    pub(super) fn config(&self) -> &LanesConfig {
-        &self.config
-    }
-
-    pub(super) fn source(&self) -> &Networks {
-        &self.networks
-    }
-
-    /// Closes the idle sessions and deletes the prepared stages of models for which `keep` returns false.
-    pub(super) fn retain_models(&self, keep: impl Fn(&str) -> bool) -> io::Result<()> {
-        self.state.lock().retain_models(&keep);
-        self.work.notify_all();
-        self.networks.retain(keep)
-    }
-
-    pub(super) fn stats(&self) -> LaneStats {
-        LaneStats {
-            over_limit: self.networks.guards().ended(),
-            ..self.state.lock().stats(Instant::now())
-        }
-    }
-
-    pub(super) fn rates_of(&self, tenant: &str) -> Vec<(Stage, OwnRate)> {
-        let state = self.state.lock();
-        let all = state.device.rates_of(tenant);
-        all.map(|(stage, rate)| (stage.clone(), rate)).collect()
-    }
-
-    #[cfg(test)]
-    pub(super) fn figures(&self) -> Vec<(Stage, StageFigures)> {
-        let state = self.state.lock();
-        let all = state.device.stages();
-        all.map(|(stage, figures)| (stage.clone(), figures)).collect()
-    }
-
-    /// Returns the maximum number of concurrent preparations.
-    pub(super) fn preparations(&self) -> usize {
-        self.state.lock().preparations.slots()
-    }
-
     /// Queues a submission and returns the submission's id.
     pub(super) fn push(&self, job: Job, reply: Reply) -> Result<u64, OpError> {
         let now = Instant::now();
         let until = now + self.config.queue_deadline;
-        let guess = self.networks.guess(&job.stage);
+        let guess = self.networks.source.guess(&job.stage);
         let mut state = self.state.lock();
         let id = state.push(job, reply, guess, now, until)?;
         self.wake_clock(&mut state, now + self.config.hold_up.min(CONTENDED_GRACE));
@@ -153,7 +109,7 @@ impl Shared {
         let mut state = self.state.lock();
         loop {
             let again = self.decide(&mut state);
-            if let Some(task) = state.take_task(index) {
+            if let Some(task) = state.lanes.get_mut(index).and_then(|lane| lane.task.take()) {
                 return Some(task);
             }
             if state.is_over() {
@@ -191,14 +147,8 @@ impl Shared {
 
     /// Records the end of the preparation `slot`.
     pub(super) fn finish_preparation(&self, slot: usize) {
-        let now = Instant::now();
-        let mut state = self.state.lock();
-        let told = state.finish_preparation(slot, now);
-        self.wake_clock(&mut state, now + self.config.hold_up.min(CONTENDED_GRACE));
-        drop(state);
+        self.settle(|state, now| state.finish_preparation(slot, now));
         self.work.notify_all();
-        self.finished.notify_all();
-        tell_all(told);
     }
 
     /// Starts everything that can start. Returns when to decide again if no event occurs before.
@@ -206,12 +156,11 @@ impl Shared {
         let mut asked = false;
         loop {
             let now = Instant::now();
-            let deadline = self.to_open(now);
-            let decided = state.decide(now, &deadline);
+            let decided = state.decide(now);
             self.waits_for_memory
                 .store(decided.lacking > 0, Ordering::Relaxed);
             if decided.assigned_task {
-                self.wake_clock(state, deadline.until.min(now + self.config.hold_up));
+                self.wake_clock(state, now + self.config.open_deadline.min(self.config.hold_up));
                 self.work.notify_all();
             }
             let lack = !asked && decided.lacking > 0;
@@ -241,14 +190,6 @@ impl Shared {
         self.wake_clock(&mut state, until.min(now + self.config.hold_up));
     }
 
-    fn to_open(&self, now: Instant) -> Deadline {
-        let limit = self.config.open_deadline;
-        Deadline {
-            until: now + limit,
-            late: InterruptCause::OpenDeadline { limit },
-        }
-    }
-
     /// Waits for `time`. Returns false if the lanes end before.
     pub(super) fn pause(&self, time: Duration) -> bool {
         let mut state = self.state.lock();
@@ -259,9 +200,7 @@ impl Shared {
 
     /// Records that the process of lane `index` does not exist.
     pub(super) fn absent(&self, index: usize) {
-        let told = self.state.lock().absent(index, Instant::now());
-        self.work.notify_one();
-        tell_all(told);
+        tell_all(self.update(|state| state.absent(index, Instant::now())));
     }
 
     /// Changes the state, which may allow a lane to start a task.
@@ -321,13 +260,6 @@ impl Shared {
         booked
     }
 
-    /// Reserves `bytes` for lane `index` in addition to the memory that it holds. Returns false if not enough
-    /// is free.
-    pub(super) fn reserve(&self, index: usize, bytes: u64) -> bool {
-        let held = self.held(index);
-        self.book(index, held.saturating_add(bytes)).is_ok()
-    }
-
     /// Records the bytes that lane `index` holds before a batch starts, if they are known.
     pub(super) fn holds(&self, index: usize, held: Option<u64>) {
         self.with_lane(index, |lane| lane.held = held.unwrap_or(lane.held));
@@ -342,17 +274,10 @@ impl Shared {
         self.state.lock().lanes.get_mut(index).map(of)
     }
 
-    /// Records that lane `index` released memory and the bytes that it still holds, if they are known. The
-    /// lane either `closed` sessions or rested.
+    /// Same as [`State::gave_back`], and reduces the reservation of the lane.
     pub(super) fn gave_back(&self, index: usize, held: Option<u64>, closed: bool) {
         self.shrink(index, held);
-        let mut state = self.state.lock();
-        match closed {
-            true => state.closed(index, held),
-            false => state.rested(index, held),
-        }
-        drop(state);
-        self.work.notify_one();
+        self.update(|state| state.gave_back(index, held, closed));
     }
 
     /// Records the result of lane `index` and notifies the callers.
@@ -360,9 +285,14 @@ impl Shared {
         if let OrderResult::Ran(end) = &ended {
             self.shrink(index, end.memory.map(|memory| memory.held));
         }
+        self.settle(|state, now| state.finish(index, ended, now));
+    }
+
+    /// Ends work and notifies the callers.
+    fn settle(&self, end: impl FnOnce(&mut State, Instant) -> Outcomes) {
         let now = Instant::now();
         let mut state = self.state.lock();
-        let told = state.finish(index, ended, now);
+        let told = end(&mut state, now);
         // Rows that will run again have a new deadline, and the tenant may not be served any longer.
         self.wake_clock(&mut state, now + self.config.hold_up.min(CONTENDED_GRACE));
         drop(state);

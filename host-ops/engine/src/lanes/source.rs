@@ -5,7 +5,6 @@ use crate::{Device, SessionOptions};
 use bytes::Bytes;
 use frostline_batching::device::MemoryEstimate;
 use frostline_tensor::{DType, OpError, Shape, Stage};
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -43,10 +42,11 @@ pub(super) enum StageModel {
 
 /// Networks of a host and their prepared forms.
 pub(super) struct Networks {
-    source: Arc<dyn StageSource>,
+    pub(super) source: Arc<dyn StageSource>,
     pub(super) config: LanesConfig,
     pub(super) prepared: Option<Prepared>,
-    guards: Arc<Guards>,
+    /// Processes of the lanes and of preparations.
+    pub(super) guards: Arc<Guards>,
 }
 
 /// A network for a lane's process.
@@ -76,28 +76,6 @@ impl Networks {
         }
     }
 
-    /// Returns the processes of the lanes and of preparations.
-    pub(super) fn guards(&self) -> &Arc<Guards> {
-        &self.guards
-    }
-
-    /// Estimates the memory that `stage` needs until a lane has measured it.
-    pub(super) fn guess(&self, stage: &Stage) -> MemoryEstimate {
-        self.source.guess(stage)
-    }
-
-    /// Removes the prepared stages of models for which `keep` returns false.
-    pub(super) fn retain(&self, keep: impl Fn(&str) -> bool) -> io::Result<()> {
-        self.prepared
-            .as_ref()
-            .map_or(Ok(()), |prepared| prepared.retain(keep))
-    }
-
-    /// Returns the type and shape of an output row of `stage`, if known.
-    pub(super) fn row(&self, stage: &Stage) -> Option<(DType, Shape)> {
-        self.source.row(stage)
-    }
-
     /// Returns the ONNX bytes of `stage`.
     pub(super) fn bytes(&self, stage: &Stage) -> Result<Bytes, OpError> {
         self.source.stage_model(&stage.network())
@@ -110,10 +88,5 @@ impl Networks {
             Some(lent) => Ok(ProvidedNetwork::Prepared(lent)),
             None => self.bytes(stage).map(ProvidedNetwork::Bytes),
         }
-    }
-
-    /// Returns true if stages are prepared before lanes open them.
-    pub(super) fn prepares(&self) -> bool {
-        self.prepared.is_some()
     }
 }

@@ -30,18 +30,9 @@ pub(super) struct State {
     pub(super) entries: HashMap<u64, Entry>,
     pub(super) quarantine: Quarantine,
     pub(super) waits: Waits,
-    on_begin: Option<OnBegin>,
+    pub(super) config: LanesConfig,
     /// The ledger that bounds the lanes.
     pub(super) memory: Option<Memory>,
-    /// True if `memory` belongs to a device, where sessions retain the memory of their batches.
-    pub(super) on_device: bool,
-    pub(super) budget_key: &'static str,
-    /// Maximum time a submission waits for a lane.
-    pub(super) queue_deadline: Duration,
-    /// Maximum time an engine batch or a preparation may keep other tenants waiting.
-    pub(super) hold_up: Duration,
-    /// Maximum time to open a session or to prepare a stage.
-    pub(super) open_deadline: Duration,
     /// Time for an interrupted batch to stop if no other tenant waits.
     pub(super) grace: Duration,
     pub(super) preparations: Preparations,
@@ -102,13 +93,8 @@ impl State {
             entries: HashMap::new(),
             quarantine: Quarantine::new(child.map_or(Duration::ZERO, |place| place.quarantine)),
             waits: Waits::default(),
-            on_begin: config.on_begin.clone(),
+            config: config.clone(),
             memory: config.bounding_ledger().cloned(),
-            on_device: config.device_memory.is_some(),
-            budget_key: config.budget_key(),
-            queue_deadline: config.queue_deadline,
-            hold_up: config.hold_up,
-            open_deadline: config.open_deadline,
             grace: child.map_or(Duration::ZERO, |place| place.grace),
             preparations: Preparations::new(preparations),
             origin: now,
@@ -192,13 +178,13 @@ impl State {
     }
 
     /// Starts all possible work.
-    pub(super) fn decide(&mut self, now: Instant, deadline: &Deadline) -> Decided {
+    pub(super) fn decide(&mut self, now: Instant) -> Decided {
         let mut decided = Decided::default();
         loop {
             match self.device.next(self.time(now), self.room()) {
                 Decision::Run(run) => {
                     decided.assigned_task = true;
-                    self.start_run(run, now, deadline);
+                    self.start_run(run, now);
                 }
                 Decision::Prepare { slot, stage, tenant } => {
                     decided.assigned_task = true;
@@ -209,7 +195,7 @@ impl State {
                     self.close(lane, stages);
                 }
                 Decision::Refuse { work, needs, most } => {
-                    let key = self.budget_key;
+                    let key = self.config.budget_key();
                     let refused = self.fail(work, now, |job| never_fits(job, needs, most, key));
                     decided.outcomes.extend(refused);
                 }
@@ -229,7 +215,7 @@ impl State {
         }
     }
 
-    fn start_run(&mut self, run: Run<Stage>, now: Instant, deadline: &Deadline) {
+    fn start_run(&mut self, run: Run<Stage>, now: Instant) {
         self.note_waits(&run, now);
         let parts = run.parts.into_iter().filter_map(|part| {
             let job = Arc::clone(&self.entries.get(&part.work)?.job);
@@ -246,6 +232,7 @@ impl State {
             interrupt: Interrupt::new(),
         });
         self.counts.sessions_closed += order.close.len() as u64;
+        let deadline = self.open_deadline(now);
         let Some(lane) = self.lanes.get_mut(run.lane) else {
             return;
         };
@@ -254,7 +241,7 @@ impl State {
         lane.running = Some(Running {
             order,
             since: now,
-            deadline: deadline.clone(),
+            deadline,
             stop: None,
         });
     }
@@ -265,7 +252,7 @@ impl State {
                 let time = self.time(now);
                 let waited = self.waited(entry, now);
                 self.waits.note(time, &entry.job.customer.tenant, waited);
-                if let Some(OnBegin(told)) = &self.on_begin {
+                if let Some(OnBegin(told)) = &self.config.on_begin {
                     told(Begun {
                         extraction: &entry.job.customer.terms.extraction,
                         rows: part.rows.len(),
@@ -281,12 +268,19 @@ impl State {
     pub(super) fn waited(&self, entry: &Entry, now: Instant) -> Duration {
         let left = entry.until.saturating_duration_since(now);
         let late = now.saturating_duration_since(entry.until);
-        self.queue_deadline.saturating_sub(left).saturating_add(late)
+        self.config
+            .queue_deadline
+            .saturating_sub(left)
+            .saturating_add(late)
     }
 
-    /// Removes and returns the next task of lane `index`.
-    pub(super) fn take_task(&mut self, index: usize) -> Option<Task> {
-        self.lanes.get_mut(index)?.task.take()
+    /// Returns the deadline for work since `since` that opens a session or prepares a stage.
+    pub(super) fn open_deadline(&self, since: Instant) -> Deadline {
+        let limit = self.config.open_deadline;
+        Deadline {
+            until: since + limit,
+            late: InterruptCause::OpenDeadline { limit },
+        }
     }
 
     /// Closes idle sessions because other parts of the host need `bytes` of memory.
@@ -326,19 +320,16 @@ impl State {
         self.device.replaced(index, held)
     }
 
-    /// Records that lane `index` closed sessions, and the bytes that it still holds if they are known.
-    pub(super) fn closed(&mut self, index: usize, held: Option<u64>) {
+    /// Records that lane `index` released memory and the bytes that it still holds, if they are known. The
+    /// lane either `closed` sessions or rested.
+    pub(super) fn gave_back(&mut self, index: usize, held: Option<u64>, closed: bool) {
         if let Some((lane, held)) = self.lanes.get_mut(index).zip(held) {
             lane.held = held;
         }
-        self.device.closed(index, held);
-    }
-
-    /// Records that lane `index` released the memory that it reuses for the next batch.
-    pub(super) fn rested(&mut self, index: usize, held: Option<u64>) {
-        if let Some((lane, held)) = self.lanes.get_mut(index).zip(held) {
-            lane.held = held;
-            self.device.rested(index, held);
+        match held {
+            _ if closed => self.device.closed(index, held),
+            Some(held) => self.device.rested(index, held),
+            None => {}
         }
     }
 

@@ -2,7 +2,6 @@
 
 use super::batch::{RunEnd, RunError};
 use super::job::Job;
-use super::lane::Deadline;
 use super::order::{Loss, LossCause, OrderResult};
 use super::overdue::CONTENDED_GRACE;
 use super::run::Submitter;
@@ -55,12 +54,7 @@ impl Rig {
     }
 
     fn decide(&mut self) {
-        let limit = self.config.open_deadline;
-        let deadline = Deadline {
-            until: self.now + limit,
-            late: InterruptCause::OpenDeadline { limit },
-        };
-        self.state.decide(self.now, &deadline);
+        self.state.decide(self.now);
     }
 
     fn pass(&mut self, time: Duration) {

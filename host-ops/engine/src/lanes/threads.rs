@@ -13,7 +13,7 @@ use tracing::Span;
 
 /// Runs a lane. Sends the result of the first start to `started`.
 pub(super) fn lane(shared: &Shared, index: usize, started: Sender<Result<(), EngineError>>) {
-    let mut engine = Engine::new(shared.config(), index);
+    let mut engine = Engine::new(&shared.config, index);
     let first = engine.prepare(shared, index);
     let works = first.is_ok();
     drop(started.send(first));
@@ -46,7 +46,7 @@ pub(super) fn prepare(shared: &Shared, slot: usize) {
                 tenant,
                 interrupt,
             } = &task;
-            shared.source().prepare(stage, tenant, interrupt);
+            shared.networks.prepare(stage, tenant, interrupt);
         });
         if let Err(panic) = catch_unwind(prepare) {
             let reason = text_of(&*panic);
@@ -70,7 +70,7 @@ fn run(engine: &mut Engine, shared: &Shared, index: usize, order: &Order) -> Ord
         .unwrap_or_else(Span::none);
     let run = AssertUnwindSafe(|| span.in_scope(|| engine.run(shared, index, order)));
     catch_unwind(run).unwrap_or_else(|panic| {
-        *engine = Engine::new(shared.config(), index);
+        *engine = Engine::new(&shared.config, index);
         let reason = text_of(&*panic);
         tracing::error!(parent: &span, lane = index, reason, "a lane panicked; resetting the lane's engine");
         OrderResult::failed(OpError::runtime(format!(

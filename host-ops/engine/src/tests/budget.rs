@@ -178,9 +178,16 @@ mod needs_proc {
             stats.memory_reserved, stats.memory_held,
             "memory of batches is released"
         );
-        let mut known = lanes.stage_figures().into_iter();
-        let (_, figures) = known.find(|(known, _)| *known == stage("swollen")).unwrap();
-        assert!(figures.fixed + figures.per_row >= 16 * MIB, "{figures:?}");
+        let learned = stats.out_of_memory;
+        assert_eq!(
+            tenant.submit(&stage("swollen"), batch(5, 2.0)).await,
+            Ok(batch(5, 2.0))
+        );
+        let stats = wait_for(&lanes, |stats| stats.running == 0);
+        assert_eq!(
+            stats.out_of_memory, learned,
+            "later batches reserve what earlier ones used"
+        );
     }
 
     #[tokio::test(flavor = "multi_thread")]

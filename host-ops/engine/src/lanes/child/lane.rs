@@ -81,7 +81,7 @@ impl ChildLane {
     /// Starts a process if it fits into the host's memory. Returns the process id.
     fn start(&mut self, shared: &Shared) -> Result<u32, EngineError> {
         self.book(shared, self.empty)?;
-        let mut process = LaneProcess::start(shared.config(), &self.place, shared.source().guards())?;
+        let mut process = LaneProcess::start(&shared.config, &self.place, &shared.networks.guards)?;
         let held = process
             .rest()
             .map_err(|lost| process.unusable(&self.place, &lost))?;
@@ -141,10 +141,12 @@ impl ChildLane {
             let held = self.close(&order.close);
             shared.holds(self.index, held);
         }
-        if !shared.reserve(self.index, order.bytes) {
+        let held = shared.held(self.index);
+        let reserved = held.saturating_add(order.bytes);
+        if shared.book(self.index, reserved).is_err() {
             return OrderResult::OutOfBudget;
         }
-        let reservation = shared.config().process_ledger().map(|_| order.bytes);
+        let reservation = shared.config.process_ledger().map(|_| order.bytes);
         let Some(process) = &mut self.process else {
             return OrderResult::Lost(Loss::idle());
         };
@@ -152,11 +154,10 @@ impl ChildLane {
             // The process was ended while it was idle, so this network is not at fault.
             return OrderResult::OutOfBudget;
         }
-        let held = shared.held(self.index);
-        process.limit(Some(held.saturating_add(order.bytes)));
+        process.limit(Some(reserved));
         self.last = order.tenant().map(|tenant| (tenant, order.stage.model.clone()));
         match process.run(
-            shared.source(),
+            &shared.networks,
             &order.run(batch, reservation),
             &|| shared.opened(self.index),
             |output| Ok(order.store_output(output)),

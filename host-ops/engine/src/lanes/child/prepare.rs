@@ -7,7 +7,7 @@ use super::message::{Answer, Limits};
 use super::process::{LaneProcess, UNTOUCHED_BYTES};
 use crate::{Interrupt, InterruptCause};
 use frostline_batching::Kind;
-use frostline_tensor::{OpError, Stage};
+use frostline_tensor::Stage;
 use std::path::Path;
 use std::time::Duration;
 
@@ -93,20 +93,16 @@ fn prepare(
         cpu_seconds: seconds.saturating_mul(config.threads_per_lane as u64),
     };
     let folder = folder.canonicalize().map_err(|error| error.to_string())?;
-    let process = LaneProcess::start_in(config, place, networks.guards(), Some(folder), Some(limits));
+    let process = LaneProcess::start_in(config, place, &networks.guards, Some(folder), Some(limits));
     let mut process = process.map_err(|error| error.to_string())?;
     process.limit(Some(reserved_bytes(network.len())));
     match process.prepare(network, held(network.len()), interrupt) {
         Ok(Answer::Prepared) => Ok(()),
-        Ok(Answer::Failed { error, .. } | Answer::OutOfMemory { error, .. }) => Err(message_of(error)),
+        Ok(Answer::Failed { error, .. } | Answer::OutOfMemory { error, .. }) => Err(error.message),
         Ok(_) => Err("unexpected answer of the process that prepares the stage".to_owned()),
         Err(lost) => Err(format!(
             "the process that prepares the stage was lost: {}",
             process.reap(&lost).how
         )),
     }
-}
-
-fn message_of(error: OpError) -> String {
-    error.message
 }

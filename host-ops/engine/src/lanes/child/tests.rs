@@ -101,7 +101,7 @@ impl Rig {
         let source = Arc::new(Source::default());
         let networks = Networks::new(&config, Arc::clone(&source) as Arc<dyn StageSource>);
         Self {
-            process: LaneProcess::start(&config, &place, networks.guards()).unwrap(),
+            process: LaneProcess::start(&config, &place, &networks.guards).unwrap(),
             networks,
             source,
             config,
@@ -210,7 +210,7 @@ fn interfered(
 
 /// Checks that the next process uses the prepared stage and executes the batch.
 fn assert_goes_on(rig: &mut Rig, model: &str, asked: usize) {
-    rig.process = LaneProcess::start(&rig.config, &rig.place, rig.networks.guards()).unwrap();
+    rig.process = LaneProcess::start(&rig.config, &rig.place, &rig.networks.guards).unwrap();
     let rows = rig.rows(model, 3, None).outcome.unwrap();
     assert_eq!(rows.rows(), Ok(3));
     assert_eq!(rig.asked(), asked, "the prepared stage is still valid");
@@ -406,7 +406,7 @@ mod needs_proc {
         let first = rig.rows("wide", 3, Some(64 * MIB));
         let output = expected.outcome.unwrap();
         assert_eq!(first.outcome.unwrap(), output);
-        rig.process = LaneProcess::start(&rig.config, &rig.place, rig.networks.guards()).unwrap();
+        rig.process = LaneProcess::start(&rig.config, &rig.place, &rig.networks.guards).unwrap();
         let second = rig.rows("wide", 3, Some(64 * MIB));
         assert_eq!(second.outcome.unwrap(), output);
         assert_eq!(rig.asked(), 1, "the second lane opened the prepared stage");
