@@ -6,11 +6,8 @@ use std::time::{Duration, Instant};
 /// without new information.
 pub(super) const CRASHES: u32 = 2;
 
-/// Maximum number of recorded models. If a client crashes more, the oldest record is dropped.
-const CASES: usize = 1024;
-
-/// Maximum number of recorded tenants. The oldest record is dropped first.
-const TENANTS: usize = 1024;
+/// Maximum number of recorded models, and of recorded tenants. The oldest record is dropped first.
+const RECORDS: usize = 1024;
 
 /// Divisors that compute a tenant's first and longest pause from the quarantine time. The pause doubles with
 /// each further loss. For a quarantine of an hour they are 1 s and 15 minutes, which limits a tenant to about
@@ -26,26 +23,24 @@ const LONGEST_PAUSE: u32 = 4;
 #[derive(Debug)]
 pub(super) struct Quarantine {
     time: Duration,
-    /// Sorted by time, latest last.
-    cases: VecDeque<Case>,
-    /// Sorted by time, latest last.
-    losses: VecDeque<Losses>,
+    /// Crashes by tenant and model.
+    cases: Records,
+    /// Lost lanes by tenant, without the model.
+    losses: Records,
 }
 
-/// Lanes lost because of a tenant's models.
+/// Records, sorted by time, latest last.
+type Records = VecDeque<Record>;
+
+/// Events of a tenant and a model.
 #[derive(Debug)]
-struct Losses {
-    tenant: String,
-    count: u32,
-    at: Instant,
-}
-
-#[derive(Debug, Clone)]
-struct Case {
+struct Record {
     tenant: String,
     model: String,
-    crashes: u32,
+    count: u32,
+    /// End of the process in the latest event.
     how: String,
+    /// Time of the latest event.
     at: Instant,
 }
 
@@ -72,42 +67,19 @@ impl Quarantine {
     /// Records that the process crashed while it ran `model` for `tenant`, and `how` it ended.
     pub(super) fn record_crash(&mut self, now: Instant, tenant: &str, model: &str, how: &str) {
         self.count_loss(now, tenant);
-        let before = self
-            .cases
-            .iter()
-            .position(|case| case.tenant == tenant && case.model == model);
-        let before = before.and_then(|index| self.cases.remove(index));
-        if self.cases.len() >= CASES {
-            self.cases.pop_front();
-        }
-        self.cases.push_back(Case {
-            tenant: tenant.to_owned(),
-            model: model.to_owned(),
-            crashes: before.map_or(0, |case| case.crashes).saturating_add(1),
-            how: how.to_owned(),
-            at: now,
-        });
+        count(&mut self.cases, now, tenant, model, how);
     }
 
     /// Counts a lane that was lost because of `tenant`, independent of the model.
     pub(super) fn count_loss(&mut self, now: Instant, tenant: &str) {
         self.forget(now);
-        let before = self.losses.iter().position(|losses| losses.tenant == tenant);
-        let before = before.and_then(|index| self.losses.remove(index));
-        if self.losses.len() >= TENANTS {
-            self.losses.pop_front();
-        }
-        self.losses.push_back(Losses {
-            tenant: tenant.to_owned(),
-            count: before.map_or(0, |losses| losses.count).saturating_add(1),
-            at: now,
-        });
+        count(&mut self.losses, now, tenant, "", "");
     }
 
     /// Returns the remaining time for which batches of `tenant` are refused.
     pub(super) fn pause(&mut self, now: Instant, tenant: &str) -> Option<Duration> {
         self.forget(now);
-        let losses = self.losses.iter().find(|losses| losses.tenant == tenant)?;
+        let losses = find(&self.losses, tenant, "")?;
         let doubled = losses.count.checked_sub(CRASHES)?;
         let factor = 2_u32.saturating_pow(doubled);
         let pause = (self.time / FIRST_PAUSE).saturating_mul(factor);
@@ -119,25 +91,41 @@ impl Quarantine {
     /// Returns the quarantine of `model` for `tenant`, if any.
     pub(super) fn check(&mut self, now: Instant, tenant: &str, model: &str) -> Option<Quarantined> {
         self.forget(now);
-        let case = self
-            .cases
-            .iter()
-            .find(|case| case.tenant == tenant && case.model == model);
-        case.filter(|case| case.crashes >= CRASHES)
-            .map(|case| Quarantined {
-                crashes: case.crashes,
-                how: case.how.clone(),
-                left: self.time.saturating_sub(now.saturating_duration_since(case.at)),
-            })
+        let case = find(&self.cases, tenant, model).filter(|case| case.count >= CRASHES)?;
+        Some(Quarantined {
+            crashes: case.count,
+            how: case.how.clone(),
+            left: self.time.saturating_sub(now.saturating_duration_since(case.at)),
+        })
     }
 
     fn forget(&mut self, now: Instant) {
-        let time = self.time;
-        self.cases
-            .retain(|case| now.saturating_duration_since(case.at) < time);
-        self.losses
-            .retain(|losses| now.saturating_duration_since(losses.at) < time);
+        for records in [&mut self.cases, &mut self.losses] {
+            records.retain(|record| now.saturating_duration_since(record.at) < self.time);
+        }
     }
+}
+
+fn find<'a>(records: &'a Records, tenant: &str, model: &str) -> Option<&'a Record> {
+    let mut records = records.iter();
+    records.find(|record| record.tenant == tenant && record.model == model)
+}
+
+/// Counts an event at `now`.
+fn count(records: &mut Records, now: Instant, tenant: &str, model: &str, how: &str) {
+    let mut known = records.iter();
+    let before = known.position(|record| record.tenant == tenant && record.model == model);
+    let before = before.and_then(|index| records.remove(index));
+    if records.len() >= RECORDS {
+        records.pop_front();
+    }
+    records.push_back(Record {
+        tenant: tenant.to_owned(),
+        model: model.to_owned(),
+        count: before.map_or(0, |record| record.count).saturating_add(1),
+        how: how.to_owned(),
+        at: now,
+    });
 }
 
 #[cfg(test)]
@@ -200,13 +188,13 @@ mod tests {
     fn the_number_of_records_is_limited() {
         let mut quarantine = Quarantine::new(HOUR);
         let now = Instant::now();
-        for index in 0..2 * CASES {
+        for index in 0..2 * RECORDS {
             quarantine.record_crash(now, "a", &index.to_string(), "");
         }
-        assert_eq!(quarantine.cases.len(), CASES);
-        for index in 0..2 * TENANTS {
+        assert_eq!(quarantine.cases.len(), RECORDS);
+        for index in 0..2 * RECORDS {
             quarantine.count_loss(now, &index.to_string());
         }
-        assert_eq!(quarantine.losses.len(), TENANTS);
+        assert_eq!(quarantine.losses.len(), RECORDS);
     }
 }
