@@ -188,19 +188,19 @@ impl EngineError {
 
     /// Classifies the text of ONNX Runtime for a failed execution.
     pub(crate) fn of_run(reason: &str) -> Self {
-        let reason = reason.to_owned();
-        match is_out_of_memory(&reason) {
-            true => Self::OutOfMemory { reason },
-            false => Self::Run { reason },
-        }
+        Self::classify(reason, |reason| Self::Run { reason })
     }
 
     /// Classifies the text of ONNX Runtime for a model that failed to load.
     pub(crate) fn of_load(reason: &str) -> Self {
+        Self::classify(reason, |reason| Self::Model { reason })
+    }
+
+    fn classify(reason: &str, other: impl FnOnce(String) -> Self) -> Self {
         let reason = reason.to_owned();
         match is_out_of_memory(&reason) {
             true => Self::OutOfMemory { reason },
-            false => Self::Model { reason },
+            false => other(reason),
         }
     }
 
@@ -210,17 +210,9 @@ impl EngineError {
     }
 
     pub(crate) fn internal<R>(doing: &'static str) -> impl FnOnce(ort::Error<R>) -> Self {
-        move |error| {
-            let reason = error.message().to_owned();
-            match is_out_of_memory(&reason) {
-                true => Self::OutOfMemory { reason },
-                false => Self::Internal { doing, reason },
-            }
-        }
+        move |error| Self::classify(error.message(), |reason| Self::Internal { doing, reason })
     }
-}
 
-impl EngineError {
     /// Returns true if the host caused the error, so that the same request may succeed later. This is the
     /// case if the host was shutting down, lost a lane or was out of memory, and if the batch was ended
     /// because another tenant was waiting.

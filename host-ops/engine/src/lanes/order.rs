@@ -54,12 +54,10 @@ pub(super) enum OrderResult {
 /// Reason for the end of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LossCause {
-    /// The network crashed, or the host killed the process after a timeout.
+    /// The network crashed, or the host killed the process because of a timeout or an exceeded limit.
     Run,
     /// The process ended with `SIGABRT`: native code aborted after a failed allocation or assertion.
     Itself,
-    /// The host killed the process because it exceeded its reserved memory or its number of threads.
-    OverLimit,
     /// An external signal ended the process, for example from the out-of-memory killer or an operator.
     Other,
 }

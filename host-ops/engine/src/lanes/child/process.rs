@@ -399,14 +399,11 @@ impl LaneProcess {
     pub(super) fn reap(&mut self, lost: &Lost) -> Loss {
         let gone = lost.kind() == ErrorKind::UnexpectedEof;
         let status = self.guard.end();
-        if let Some(how) = self.guard.exceeded() {
-            let by = LossCause::OverLimit;
-            return Loss { how, by };
-        }
+        let exceeded = self.guard.exceeded();
         match status {
-            Ok(status) if gone => Loss::from_status(status),
+            Ok(status) if gone && exceeded.is_none() => Loss::from_status(status),
             _ => Loss {
-                how: lost.to_string(),
+                how: exceeded.unwrap_or_else(|| lost.to_string()),
                 by: LossCause::Run,
             },
         }
