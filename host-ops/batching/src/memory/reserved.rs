@@ -3,7 +3,6 @@ use super::kind::Kind;
 use super::ledger::Ledger;
 use crate::waiters::{HeldShare, Waiters};
 use parking_lot::RwLock;
-use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -209,14 +208,6 @@ impl Memory {
             held,
             memory: self.clone(),
         }
-    }
-}
-
-impl fmt::Debug for Memory {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (budget, held) = self.read(|ledger| (ledger.budget(), ledger.held_in_all()));
-        let mut shown = formatter.debug_struct("Memory");
-        shown.field("budget", &budget).field("held", &held).finish()
     }
 }
 

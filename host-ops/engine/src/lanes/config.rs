@@ -2,7 +2,6 @@ use crate::{CudaOptions, Device};
 use frostline_batching::Memory;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +15,7 @@ pub(super) const SMALLEST_RUN: u64 = 64 << 20;
 const CUDA_BYTES: u64 = 768 << 20;
 
 /// Callback for rows that start on a lane. The callback must not block.
-#[derive(Clone)]
-pub struct OnBegin(pub Arc<dyn Fn(Begun<'_>) + Send + Sync>);
+pub type OnBegin = Arc<dyn Fn(Begun<'_>) + Send + Sync>;
 
 /// Rows that start on a lane. All of them belong to the same submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,14 +28,8 @@ pub struct Begun<'a> {
     pub waited: Duration,
 }
 
-impl fmt::Debug for OnBegin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OnBegin")
-    }
-}
-
 /// Settings and limits of lanes.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct LanesConfig {
     /// Device of all lanes.
     pub device: Device,

@@ -8,7 +8,7 @@ use super::preparing::Preparations;
 use super::quarantine::{Quarantine, Quarantined};
 use super::run::describe;
 use super::waits::Waits;
-use super::{Begun, LaneStats, LanesConfig, LanesPlace, OnBegin};
+use super::{Begun, LaneStats, LanesConfig, LanesPlace};
 use crate::{Interrupt, InterruptCause};
 use frostline_batching::device::{Decision, Device, DeviceRules, LaneMemory, MemoryEstimate, Run, Work};
 use frostline_batching::{Kind, Memory};
@@ -252,7 +252,7 @@ impl State {
                 let time = self.time(now);
                 let waited = self.waited(entry, now);
                 self.waits.note(time, &entry.job.customer.tenant, waited);
-                if let Some(OnBegin(told)) = &self.config.on_begin {
+                if let Some(told) = &self.config.on_begin {
                     told(Begun {
                         extraction: &entry.job.customer.terms.extraction,
                         rows: part.rows.len(),

@@ -19,7 +19,7 @@ use crate::tls::Certificate;
 use crate::token::TokenFile;
 use frostline_batching::{Budget, Charge, Memory};
 use frostline_engine::{
-    Device, Lanes, LanesConfig, LanesPlace, OnBegin, PreparedStages, free_device_memory, library_version,
+    Device, Lanes, LanesConfig, LanesPlace, PreparedStages, free_device_memory, library_version,
 };
 use frostline_images::DecodePool;
 use frostline_objects::Store;
@@ -255,12 +255,12 @@ fn machine(
         threads_per_lane: config.threads_per_lane,
         place: place(config),
         memory,
-        on_begin: Some(OnBegin(Arc::new(move |begun| {
+        on_begin: Some(Arc::new(move |begun| {
             waits.observe(Queue::Lane, begun.waited);
             if let Some(clock) = jobs.clock(begun.extraction) {
                 clock.add(JobStage::Lane, begun.waited, begun.rows as u64);
             }
-        }))),
+        })),
         ..LanesConfig::for_device(config.device)
     };
     let lanes = match device_memory {
