@@ -3,6 +3,7 @@
 //! - [`enter`]: applies Landlock, seccomp and limits to the calling thread and everything that it starts
 //! - [`missing`]: lists the walls that the kernel or the environment does not support
 //! - [`threads`]: counts threads, to detect unconfined ones
+//! - [`limit`]: sets a resource limit of the calling process
 //! - [`close_inherited`]: limits a child process to the three standard streams
 //! - [`die_first`]: sacrifices a child process instead of the host if memory runs out
 //! - [`hide_process`]: protects memory, descriptors and environment from other processes of the same user
@@ -25,7 +26,7 @@ mod wall;
 #[cfg(test)]
 mod tests;
 
-pub use process::{close_inherited, die_first, hide_process, threads};
+pub use process::{close_inherited, die_first, hide_process, limit, threads};
 pub use status::{ProcessUsage, StatusFile};
 pub use text::one_line;
 pub use wall::{Files, Wall, WallError};
@@ -39,7 +40,7 @@ pub use wall::{Files, Wall, WallError};
 /// Returns [`WallError`] if a wall or a limit cannot be applied. The process must not parse untrusted bytes
 /// afterwards.
 pub fn enter(files: Files<'_>) -> Result<Vec<Wall>, WallError> {
-    process::limit().map_err(|error| WallError::new("the process limits", error))?;
+    process::limit_all().map_err(|error| WallError::new("the process limits", error))?;
     hide_process().map_err(|error| WallError::new("the process limits", error))?;
     confine(files)
 }

@@ -12,20 +12,22 @@ const OPEN_FILES: u64 = 64;
 const OOM_SCORE: i32 = 500;
 
 /// Disables core dumps and locked memory, and limits open files.
-pub(crate) fn limit() -> io::Result<()> {
-    let limits = [
-        (Resource::Core, 0),
-        (Resource::Memlock, 0),
-        (Resource::Nofile, OPEN_FILES),
-    ];
-    for (resource, most) in limits {
-        let limit = Rlimit {
-            current: Some(most),
-            maximum: Some(most),
-        };
-        setrlimit(resource, limit)?;
-    }
-    Ok(())
+pub(crate) fn limit_all() -> io::Result<()> {
+    limit(Resource::Core, 0)?;
+    limit(Resource::Memlock, 0)?;
+    limit(Resource::Nofile, OPEN_FILES)
+}
+
+/// Sets both the soft and the hard limit of this process to `most`.
+///
+/// # Errors
+/// Returns the operating system's error.
+pub fn limit(resource: Resource, most: u64) -> io::Result<()> {
+    let limit = Rlimit {
+        current: Some(most),
+        maximum: Some(most),
+    };
+    Ok(setrlimit(resource, limit)?)
 }
 
 /// Protects the memory, descriptors and environment of this process from other processes of the same user and

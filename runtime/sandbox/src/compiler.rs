@@ -3,7 +3,7 @@ use crate::error::SandboxError;
 use crate::text::{MAX_MESSAGE_BYTES, one_line};
 use crate::unchecked::Compiled;
 use crate::{engine, upload};
-use frostline_walls::Files;
+use frostline_walls::{Files, limit};
 use rustix::process::{Resource, Rlimit, nice, setrlimit};
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
@@ -109,14 +109,6 @@ impl ChildCompiler {
         output.write_all(&body)?;
         output.flush()
     }
-}
-
-fn limit(resource: Resource, value: u64) -> io::Result<()> {
-    let limit = Rlimit {
-        current: Some(value),
-        maximum: Some(value),
-    };
-    Ok(setrlimit(resource, limit)?)
 }
 
 /// Compiles a guest that passed [`upload::check`].

@@ -6,8 +6,8 @@ use super::memory;
 use super::message::{Answer, Request, Start};
 use super::window::{TENSOR_BYTES, Window};
 use crate::{Device, EngineError, library, session};
-use frostline_walls::{Files, Wall};
-use rustix::process::{Resource, Rlimit, setrlimit};
+use frostline_walls::{Files, Wall, limit};
+use rustix::process::Resource;
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::AsFd;
@@ -73,14 +73,6 @@ fn take_over() -> Result<(Channel, Window)> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     limit(Resource::Core, 0)?;
     Ok((Channel::new(UnixStream::from(channel))?, Window::from_fd(window)))
-}
-
-fn limit(resource: Resource, value: u64) -> Result<()> {
-    let limit = Rlimit {
-        current: Some(value),
-        maximum: Some(value),
-    };
-    Ok(setrlimit(resource, limit)?)
 }
 
 /// Sets resource limits, loads ONNX Runtime and enters the walls. Returns the missing walls.
