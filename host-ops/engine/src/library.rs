@@ -216,12 +216,7 @@ fn packages(program: &Path) -> Vec<PathBuf> {
     let Some(libraries) = bin.and_then(Path::parent).map(|prefix| prefix.join("lib")) else {
         return Vec::new();
     };
-    let entries = std::fs::read_dir(&libraries).into_iter().flatten().flatten();
-    let mut pythons: Vec<String> = entries
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .filter(|name| name.starts_with("python3"))
-        .collect();
-    pythons.sort_by_key(|name| std::cmp::Reverse(numbers_in(name.trim_start_matches("python"))));
+    let pythons = names_in(&libraries, |name| name.starts_with("python3"));
     pythons
         .iter()
         .flat_map(|python| {
@@ -233,14 +228,7 @@ fn packages(program: &Path) -> Vec<PathBuf> {
 
 /// Returns the libraries in `folder`: first the one without a version, then the newest version.
 fn libraries_in(folder: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(folder) else {
-        return Vec::new();
-    };
-    let mut names: Vec<String> = entries
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter(|name| is_library(name))
-        .collect();
-    names.sort_by_key(|name| std::cmp::Reverse(numbers_in(name)));
+    let mut names = names_in(folder, is_library);
     let plain = format!(
         "{}onnxruntime{}",
         std::env::consts::DLL_PREFIX,
@@ -248,6 +236,15 @@ fn libraries_in(folder: &Path) -> Vec<PathBuf> {
     );
     names.sort_by_key(|name| *name != plain);
     names.into_iter().map(|name| folder.join(name)).collect()
+}
+
+/// Returns the names in `folder` for which `is_wanted` returns true, the newest version first.
+fn names_in(folder: &Path, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> = names.filter(|name| is_wanted(name)).collect();
+    names.sort_by_key(|name| std::cmp::Reverse(numbers_in(name.trim_start_matches("python"))));
+    names
 }
 
 /// Matches `libonnxruntime.so`, `libonnxruntime.so.1.31.1` and `libonnxruntime.1.31.1.dylib`, but not

@@ -146,11 +146,11 @@ impl State {
     /// Returns the deadline of a preparation. It is earlier if a tenant without a preparation needs one.
     fn preparation_deadline(&self, slot: usize) -> Option<Deadline> {
         let preparing = self.preparations.get(slot)?;
-        if preparing.interrupt.is_given_up() {
+        if preparing.task.interrupt.is_given_up() {
             return None;
         }
         let busy = self.preparations.iter();
-        let served: HashSet<&str> = busy.map(|preparing| &*preparing.tenant).collect();
+        let served: HashSet<&str> = busy.map(|preparing| &*preparing.task.tenant).collect();
         let waiting = self.waiting_for(Awaited::Preparation);
         let unserved = waiting.filter(|entry| !served.contains(&*entry.job.customer.tenant));
         let deadline = self.open_deadline(preparing.since);

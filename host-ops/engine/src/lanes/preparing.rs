@@ -5,18 +5,15 @@ use frostline_tensor::Stage;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A preparation in progress.
 pub(super) struct Preparing {
-    pub(super) stage: Stage,
-    /// The tenant that is charged.
-    pub(super) tenant: Arc<str>,
+    pub(super) task: PreparationTask,
     pub(super) since: Instant,
-    pub(super) interrupt: Interrupt,
     /// True if a thread has started the preparation.
     taken: bool,
 }
 
 /// Preparation for a thread.
+#[derive(Clone)]
 pub(super) struct PreparationTask {
     pub(super) stage: Stage,
     /// Tenant charged for the time and the memory.
@@ -47,11 +44,14 @@ impl Preparations {
 
     pub(super) fn start(&mut self, slot: usize, stage: Stage, tenant: Arc<str>, now: Instant) {
         if let Some(place) = self.0.get_mut(slot) {
+            let interrupt = Interrupt::new();
             *place = Some(Preparing {
-                stage,
-                tenant,
+                task: PreparationTask {
+                    stage,
+                    tenant,
+                    interrupt,
+                },
                 since: now,
-                interrupt: Interrupt::new(),
                 taken: false,
             });
         }
@@ -61,23 +61,19 @@ impl Preparations {
     pub(super) fn take_task(&mut self, slot: usize) -> Option<PreparationTask> {
         let preparing = self.0.get_mut(slot)?.as_mut()?;
         let new = !std::mem::replace(&mut preparing.taken, true);
-        new.then(|| PreparationTask {
-            stage: preparing.stage.clone(),
-            tenant: Arc::clone(&preparing.tenant),
-            interrupt: preparing.interrupt.clone(),
-        })
+        new.then(|| preparing.task.clone())
     }
 
     /// Ends a preparation. Its process is disposable, so it has no time to stop.
     pub(super) fn stop(&self, slot: usize, cause: InterruptCause) {
         if let Some(preparing) = self.get(slot) {
-            preparing.interrupt.trigger(cause);
-            preparing.interrupt.give_up();
+            preparing.task.interrupt.trigger(cause);
+            preparing.task.interrupt.give_up();
         }
     }
 
     /// Removes and returns a preparation that ended.
-    pub(super) fn end(&mut self, slot: usize) -> Option<Preparing> {
-        self.0.get_mut(slot)?.take()
+    pub(super) fn end(&mut self, slot: usize) -> Option<PreparationTask> {
+        Some(self.0.get_mut(slot)?.take()?.task)
     }
 }
