@@ -13,7 +13,7 @@ use std::time::Instant;
 pub(super) struct Sessions {
     entries: Vec<Entry>,
     staging: Staging,
-    options: SessionOptions,
+    pub(super) options: SessionOptions,
     count_limit: usize,
     bytes_limit: usize,
 }
@@ -114,11 +114,6 @@ impl Sessions {
         });
         self.staging = staging;
         taken.map_err(|error| RunError::about(stage, &error))?
-    }
-
-    /// Returns the options of new sessions.
-    pub(super) fn options(&self) -> &SessionOptions {
-        &self.options
     }
 
     /// Closes the session of `stage` if it is open.

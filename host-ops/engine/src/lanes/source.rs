@@ -1,6 +1,6 @@
 use super::child::Guards;
 use super::{LanesConfig, LanesPlace};
-use crate::prepared::{Prepared, StageGuard};
+use crate::prepared::Prepared;
 use crate::{Device, SessionOptions};
 use bytes::Bytes;
 use frostline_batching::device::MemoryEstimate;
@@ -49,12 +49,6 @@ pub(super) struct Networks {
     pub(super) guards: Arc<Guards>,
 }
 
-/// A network for a lane's process.
-pub(super) enum ProvidedNetwork {
-    Bytes(Bytes),
-    Prepared(StageGuard),
-}
-
 impl Networks {
     pub(super) fn new(config: &LanesConfig, source: Arc<dyn StageSource>) -> Self {
         let stages = match &config.place {
@@ -79,14 +73,5 @@ impl Networks {
     /// Returns the ONNX bytes of `stage`.
     pub(super) fn bytes(&self, stage: &Stage) -> Result<Bytes, OpError> {
         self.source.stage_model(&stage.network())
-    }
-
-    /// Returns `stage` for a lane in a child process, in the prepared form if it exists.
-    pub(super) fn given(&self, stage: &Stage) -> Result<ProvidedNetwork, OpError> {
-        let prepared = self.prepared.as_ref();
-        match prepared.and_then(|prepared| prepared.find(&stage.network())) {
-            Some(lent) => Ok(ProvidedNetwork::Prepared(lent)),
-            None => self.bytes(stage).map(ProvidedNetwork::Bytes),
-        }
     }
 }

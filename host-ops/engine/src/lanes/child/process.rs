@@ -3,7 +3,7 @@
 use super::super::batch::{BatchRun, Opened, Output, RunEnd, RunError, RunMemory};
 use super::super::order::{Loss, LossCause};
 use super::super::run::{about, describe};
-use super::super::source::{Networks, ProvidedNetwork};
+use super::super::source::Networks;
 use super::super::{ChildLanes, LanesConfig};
 use super::bell::Bell;
 use super::channel::Channel;
@@ -14,7 +14,7 @@ use super::message::{Answer, Limits, MemoryReport, Request, RunRequest, Start};
 use super::progress::Progress;
 use super::window::Window;
 use crate::interrupt::Target;
-use crate::prepared::{LaneFolder, Loan, StageGuard};
+use crate::prepared::{LaneFolder, Loan};
 use crate::{Device, EngineError, Interrupt};
 use frostline_tensor::{Cause, OpError, OpErrorCode, Stage};
 use frostline_walls::Wall;
@@ -296,20 +296,12 @@ impl LaneProcess {
         progress: &mut Progress,
     ) -> Result<Request, OpError> {
         if progress.network.is_none() {
-            let network = match source.given(run.stage)? {
-                ProvidedNetwork::Bytes(network) => network,
-                ProvidedNetwork::Prepared(lent) => match self.lend(lent) {
-                    Ok(loan) => {
-                        progress.network = Some(Default::default());
-                        progress.lent = Some(loan);
-                        return Ok(Request::Prepared);
-                    }
-                    Err(error) => {
-                        tracing::warn!(%error, "cannot lend a prepared stage to a lane, so the lane loads a copy of the weights");
-                        source.bytes(run.stage)?
-                    }
-                },
-            };
+            if let Some(loan) = self.lend(source, run.stage) {
+                progress.network = Some(Default::default());
+                progress.lent = Some(loan);
+                return Ok(Request::Prepared);
+            }
+            let network = source.bytes(run.stage)?;
             let total = network.len();
             progress.network = Some((network, total));
         }
@@ -323,10 +315,16 @@ impl LaneProcess {
         })
     }
 
-    fn lend(&self, lent: StageGuard) -> std::io::Result<Loan> {
+    /// Lends the prepared form of `stage` to the process, if it exists.
+    fn lend(&self, source: &Networks, stage: &Stage) -> Option<Loan> {
+        let prepared = source.prepared.as_ref()?.find(&stage.network())?;
         let folder = self.folder.as_ref();
-        let folder = folder.ok_or_else(|| Error::other("the process does not have a folder"))?;
-        folder.lend(lent)
+        let folder = folder.ok_or_else(|| Error::other("the process does not have a folder"));
+        let lent = folder.and_then(|folder| folder.lend(prepared));
+        lent.inspect_err(|error| {
+            tracing::warn!(%error, "cannot lend a prepared stage to a lane, so the lane loads a copy of the weights");
+        })
+        .ok()
     }
 
     /// Makes the process prepare `network` in the process's folder, with up to `max_bytes` of memory. Returns

@@ -169,7 +169,7 @@ impl Worker {
         let _bound = memory::bound(Some(max_bytes.saturating_sub(held)));
         let network = self.source.window.read(bytes);
         let prepared = network.map_err(|error| error.to_string()).and_then(|network| {
-            let options = self.sessions.options();
+            let options = &self.sessions.options;
             let folder = self.start.folder.as_deref();
             let folder = folder.ok_or("the process has no folder to prepare it in")?;
             let prepared = Session::prepare(&network, folder, options, interrupt);

@@ -434,7 +434,7 @@ fn options_of_the_device_reach_the_sessions_of_the_process() {
     let sent = serde_json::to_vec(&process::start(&config, &program(), None, None)).unwrap();
     let start: Start = serde_json::from_slice(&sent).unwrap();
     let sessions = serve::sessions(&start);
-    let options = sessions.options();
+    let options = sessions.options;
     assert_eq!(options.cuda, config.cuda);
     assert_eq!(options.arena_bytes, config.arena_bytes);
     assert_eq!(options.threads, config.threads_per_lane);
