@@ -9,28 +9,20 @@ const DATA_TYPE: u64 = 2;
 /// Number of the element type f16.
 const FLOAT16: u64 = 10;
 
-/// A field of a Protobuf message.
-#[derive(Clone, Copy)]
-enum Field<'a> {
-    Number(u64, u64),
-    Bytes(u64, &'a [u8]),
-    Other,
-}
+/// A field of a Protobuf message: the number, the value if it is an integer, and the bytes if it has a length.
+type Field<'a> = (u64, u64, &'a [u8]);
 
 /// Returns true if the ONNX model has weights of the type f16. Weights are skipped, not read. The result for
 /// malformed bytes is arbitrary.
 pub(crate) fn has_half_weights(model: &[u8]) -> bool {
     let weights = messages(model, GRAPH).flat_map(|graph| messages(graph, INITIALIZER));
     let mut fields = weights.flat_map(fields);
-    fields.any(|field| matches!(field, Field::Number(DATA_TYPE, FLOAT16)))
+    fields.any(|(number, value, _)| (number, value) == (DATA_TYPE, FLOAT16))
 }
 
 /// Returns the messages in the field `number`.
 fn messages(message: &[u8], number: u64) -> impl Iterator<Item = &[u8]> {
-    fields(message).filter_map(move |field| match field {
-        Field::Bytes(found, bytes) if found == number => Some(bytes),
-        _ => None,
-    })
+    fields(message).filter_map(move |(found, _, bytes)| (found == number).then_some(bytes))
 }
 
 /// Returns the fields up to the end or the first malformed one.
@@ -40,15 +32,15 @@ fn fields(mut rest: &[u8]) -> impl Iterator<Item = Field<'_>> {
 
 fn next_field<'a>(rest: &mut &'a [u8]) -> Option<Field<'a>> {
     let key = varint(rest)?;
+    let number = key >> 3;
     match key & 7 {
-        0 => varint(rest).map(|value| Field::Number(key >> 3, value)),
-        1 => rest.split_off(..8).map(|_| Field::Other),
+        0 => Some((number, varint(rest)?, &[][..])),
+        1 => rest.split_off(..8).map(|_| (number, 0, &[][..])),
         2 => {
             let length = usize::try_from(varint(rest)?).ok()?;
-            let bytes = rest.split_off(..length)?;
-            Some(Field::Bytes(key >> 3, bytes))
+            Some((number, 0, rest.split_off(..length)?))
         }
-        5 => rest.split_off(..4).map(|_| Field::Other),
+        5 => rest.split_off(..4).map(|_| (number, 0, &[][..])),
         _ => None,
     }
 }

@@ -30,10 +30,7 @@ impl Session {
         ];
         let mut builder = builder_for(model, options)?.with_optimized_model_path(folder.join(NETWORK));
         for (key, value) in entries {
-            builder = match builder {
-                Ok(builder) => builder.with_config_entry(key, value),
-                failed => failed,
-            };
+            builder = builder.and_then(|builder| builder.with_config_entry(key, value));
         }
         let builder = builder.map_err(EngineError::internal("prepare a session"))?;
         let expected = try_out(&mut Self::load(builder, model, options, interrupt)?, interrupt)?;
