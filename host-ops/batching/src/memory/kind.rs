@@ -13,6 +13,7 @@
     PartialOrd,
     Ord,
     strum::Display,
+    strum::EnumCount,
     strum::EnumIter,
     strum::IntoStaticStr,
 )]
@@ -31,22 +32,4 @@ pub enum Kind {
     /// Sessions and batches of a lane. Lanes do not wait in the ledger; the device scheduler reserves
     /// available memory immediately.
     Lane,
-}
-
-impl Kind {
-    /// Number of kinds.
-    pub(crate) const COUNT: usize = 6;
-
-    pub(crate) const ALL: [Self; Self::COUNT] = [
-        Self::Cache,
-        Self::Request,
-        Self::Grant,
-        Self::Read,
-        Self::Decode,
-        Self::Lane,
-    ];
-
-    pub(crate) const fn index(self) -> usize {
-        self as usize
-    }
 }

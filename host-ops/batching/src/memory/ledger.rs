@@ -6,6 +6,7 @@ use crate::waiters::Policy;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use strum::{EnumCount, IntoEnumIterator};
 
 /// Reservations and waiting requests.
 ///
@@ -86,7 +87,7 @@ impl Ledger {
 
     /// Bytes reserved for `kind`.
     pub fn held(&self, kind: Kind) -> u64 {
-        self.held.get(kind.index()).copied().unwrap_or(0)
+        self.held.get(kind as usize).copied().unwrap_or(0)
     }
 
     /// Bytes reserved in total, including the base.
@@ -277,7 +278,7 @@ impl Ledger {
             small: small.saturating_sub(bytes),
             ..more
         };
-        self.unbook(&less);
+        self.count(&less, u64::saturating_sub);
         (reservation.bytes, reservation.small) = (bytes, small.min(bytes));
         Ok(())
     }
@@ -408,60 +409,43 @@ impl Ledger {
     }
 
     fn book(&mut self, tenant: Arc<str>, kind: Kind, bytes: u64, units: usize) -> Reservation {
-        let small = if self.is_small(&tenant, kind, bytes) {
-            bytes
-        } else {
-            0
+        let small = match self.is_small(&tenant, kind, bytes) {
+            true => bytes,
+            false => 0,
         };
-        self.small = self.small.saturating_add(small);
-        if let Some(held) = self.held.get_mut(kind.index()) {
-            *held = held.saturating_add(bytes);
-        }
-        self.modest = self.modest.saturating_sub(self.modest_of(&tenant));
-        let holding = self.tenants.entry(Arc::clone(&tenant)).or_default();
-        holding.total = holding.total.saturating_add(bytes);
-        holding.small = holding.small.saturating_add(small);
-        if is_shared(kind) {
-            holding.shared = holding.shared.saturating_add(bytes);
-            holding.peak_shared = holding.peak_shared.max(holding.shared);
-        }
-        if kind == Kind::Grant {
-            holding.grants = holding.grants.saturating_add(bytes);
-        }
-        self.modest = self.modest.saturating_add(self.modest_of(&tenant));
-        Reservation {
+        let reservation = Reservation {
             tenant,
             kind,
             bytes,
             small,
             units,
-        }
+        };
+        self.count(&reservation, u64::saturating_add);
+        reservation
     }
 
-    fn unbook(&mut self, reservation: &Reservation) {
-        let tenant = &reservation.tenant;
-        let kind = reservation.kind;
+    /// Adds the reservation to the sums, or subtracts it from them, with `change`.
+    fn count(&mut self, reservation: &Reservation, change: fn(u64, u64) -> u64) {
+        let Reservation { tenant, kind, .. } = reservation;
         let bytes = reservation.bytes;
-        let small = reservation.small;
-        self.small = self.small.saturating_sub(small);
-        if let Some(held) = self.held.get_mut(kind.index()) {
-            *held = held.saturating_sub(bytes);
+        self.small = change(self.small, reservation.small);
+        if let Some(held) = self.held.get_mut(*kind as usize) {
+            *held = change(*held, bytes);
         }
         self.modest = self.modest.saturating_sub(self.modest_of(tenant));
-        let Some(holding) = self.tenants.get_mut(tenant) else {
-            return;
+        let holding = self.tenants.entry(Arc::clone(tenant)).or_default();
+        holding.total = change(holding.total, bytes);
+        holding.small = change(holding.small, reservation.small);
+        if is_shared(*kind) {
+            holding.shared = change(holding.shared, bytes);
+        }
+        if *kind == Kind::Grant {
+            holding.grants = change(holding.grants, bytes);
+        }
+        holding.peak_shared = match holding.shared {
+            0 => 0,
+            shared => shared.max(holding.peak_shared),
         };
-        holding.total = holding.total.saturating_sub(bytes);
-        holding.small = holding.small.saturating_sub(small);
-        if is_shared(kind) {
-            holding.shared = holding.shared.saturating_sub(bytes);
-        }
-        if kind == Kind::Grant {
-            holding.grants = holding.grants.saturating_sub(bytes);
-        }
-        if holding.shared == 0 {
-            holding.peak_shared = 0;
-        }
         if holding.total == 0 {
             self.tenants.remove(tenant);
         }
@@ -470,7 +454,7 @@ impl Ledger {
 }
 
 fn later(kind: Kind) -> impl Iterator<Item = Kind> {
-    Kind::ALL.into_iter().filter(move |other| *other > kind)
+    Kind::iter().filter(move |other| *other > kind)
 }
 
 impl Policy for Ledger {
@@ -499,6 +483,6 @@ impl Policy for Ledger {
     }
 
     fn give_back(&mut self, reservation: &Reservation, _time: Duration) {
-        self.unbook(reservation);
+        self.count(reservation, u64::saturating_sub);
     }
 }
