@@ -116,24 +116,3 @@ pub enum Awaited {
     /// A lane.
     Lane,
 }
-
-/// Measurements of a stage.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct StageFigures {
-    /// Seconds per row in an efficient batch, if measured.
-    pub seconds_per_row: Option<f64>,
-    /// Efficient batch: the smallest measured size with a rate within the tolerance of the best rate.
-    pub efficient_batch: usize,
-    /// Bytes of an open session.
-    pub session: u64,
-    /// Bytes of an execution, excluding the rows.
-    pub fixed: u64,
-    /// Additional bytes per row.
-    pub per_row: u64,
-    /// Safety margin of reservations, relative to the expected bytes.
-    pub margin: f64,
-    /// Number of lanes with a session.
-    pub lanes: usize,
-    /// Number of waiting rows.
-    pub waiting: usize,
-}

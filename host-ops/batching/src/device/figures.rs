@@ -1,10 +1,8 @@
 //! Metrics of a device.
 
-use super::decision::StageFigures;
+use super::Device;
 use super::needs::Missed;
 use super::own::OwnRate;
-use super::stages::StageState;
-use super::{Device, LaneActivity};
 use std::collections::VecDeque;
 use std::hash::Hash;
 use std::time::Duration;
@@ -21,9 +19,6 @@ pub struct Predictions {
     pub misses: u64,
 }
 
-/// 95th percentile of the errors in the latest 1,024 predictions, relative to the measured bytes.
-pub type Error95 = f64;
-
 impl Predictions {
     pub(super) fn note(&mut self, missed: Missed) {
         self.misses += u64::from(missed.miss);
@@ -35,8 +30,9 @@ impl Predictions {
         }
     }
 
-    /// Returns `None` before the first prediction from measurements.
-    pub fn error_95(&self) -> Option<Error95> {
+    /// Returns the 95th percentile of the errors in the latest 1,024 predictions, relative to the measured bytes, or
+    /// `None` before the first prediction from measurements.
+    pub fn error_95(&self) -> Option<f64> {
         let mut sorted: Vec<f64> = self.errors.iter().copied().collect();
         sorted.sort_unstable_by(f64::total_cmp);
         sorted
@@ -54,19 +50,6 @@ impl<S: Clone + Eq + Hash> Device<S> {
     /// True if no work item waits or executes.
     pub fn is_empty(&self) -> bool {
         self.queue.len() == 0
-    }
-
-    /// Total bytes of all work items.
-    pub fn bytes(&self) -> usize {
-        self.queue.bytes()
-    }
-
-    /// Number of lanes that execute a batch or close sessions.
-    pub fn working(&self) -> usize {
-        self.lanes
-            .iter()
-            .filter(|lane| matches!(lane.doing, LaneActivity::Running(_) | LaneActivity::Closing(_)))
-            .count()
     }
 
     /// Device time per tenant, for up to 1,024 tenants.
@@ -87,42 +70,8 @@ impl<S: Clone + Eq + Hash> Device<S> {
         &self.predictions
     }
 
-    /// Measurements of a stage.
-    pub fn stage(&self, stage: &S) -> Option<StageFigures> {
-        Some(self.figures(self.stages.find(stage)?))
-    }
-
-    /// Measurements of all known stages.
-    pub fn stages(&self) -> impl Iterator<Item = (&S, StageFigures)> {
-        self.stages
-            .iter()
-            .map(|known| (&known.stage, self.figures(known)))
-    }
-
     /// Rates of the stages that executed rows of `tenant`, measured with these rows.
     pub fn rates_of(&self, tenant: &str) -> impl Iterator<Item = (&S, OwnRate)> {
         self.own_rates.rates_of(tenant, self.rules.tolerance)
-    }
-
-    fn figures(&self, known: &StageState<S>) -> StageFigures {
-        let efficient = known.rate.efficient_batch(self.rules.tolerance);
-        let (fixed, per_row) = known.needs.line();
-        StageFigures {
-            seconds_per_row: known.rate.per_row(efficient),
-            efficient_batch: efficient,
-            session: known.needs.session(),
-            fixed,
-            per_row,
-            margin: known.needs.margin(),
-            lanes: known.lanes.len(),
-            waiting: known.waiting,
-        }
-    }
-
-    /// Maximum bytes that any waiting stage requires for a single row on a cold lane. The lanes must be able
-    /// to use at least this many bytes.
-    pub fn needed(&self) -> u64 {
-        let waiting = self.stages.iter().filter(|known| known.waiting > 0);
-        waiting.map(|known| known.needs.cold_run(1)).max().unwrap_or(0)
     }
 }

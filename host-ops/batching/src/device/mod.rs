@@ -34,8 +34,8 @@ mod stages;
 mod tests;
 mod work;
 
-pub use decision::{Awaited, Decision, Part, PartOutcome, Run, StageFigures, Verdict};
-pub use figures::{Error95, Predictions};
+pub use decision::{Awaited, Decision, Part, PartOutcome, Run, Verdict};
+pub use figures::Predictions;
 pub use own::OwnRate;
 pub use work::{BatchEnd, DeviceRules, LaneMemory, MemoryEstimate, MemoryUsage, QueueFull, TIME_SLICE, Work};
 

@@ -77,10 +77,6 @@ impl Needs {
         }
     }
 
-    pub(super) fn margin(&self) -> f64 {
-        self.margin
-    }
-
     /// Returns the bytes of an open session.
     pub(super) fn session(&self) -> u64 {
         self.session.unwrap_or(self.guess.session)

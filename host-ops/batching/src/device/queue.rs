@@ -102,10 +102,6 @@ impl Queue {
         self.works.len()
     }
 
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
     pub(super) fn get(&self, id: u64) -> Option<&Entry> {
         self.works.get(&id)
     }

@@ -148,6 +148,7 @@ impl<S: Clone + Eq + Hash> Stages<S> {
         id
     }
 
+    #[cfg(test)]
     pub(super) fn find(&self, stage: &S) -> Option<&StageState<S>> {
         self.get(*self.ids.get(stage)?)
     }
@@ -160,6 +161,7 @@ impl<S: Clone + Eq + Hash> Stages<S> {
         self.states.get_mut(id)
     }
 
+    #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = &StageState<S>> {
         self.states.iter()
     }

@@ -16,7 +16,7 @@ fn share(lanes: usize, tenants: &[(u32, Truth)], until: Duration) -> (World, Vec
     while world.now < until {
         for (index, (weight, _)) in tenants.iter().enumerate() {
             let name = format!("t{index}");
-            let stage = world.device.stage(&index);
+            let stage = world.device.stages.find(&index);
             if stage.is_none_or(|stage| stage.waiting < BACKLOG) {
                 world.send(&name, *weight, index, 16, Terms::default());
             }

@@ -29,8 +29,8 @@ fn memory_is_learnt_from_runs_and_predicted_well() {
     });
     world.finish();
     world.assert_all_done_once();
-    let figures = world.device.stage(&0).unwrap();
-    assert_eq!((figures.fixed, figures.per_row), (7 * MIB, 25 * MIB));
+    let known = world.device.stages.find(&0).unwrap();
+    assert_eq!(known.needs.line(), (7 * MIB, 25 * MIB));
     assert!(world.device.predictions().error_95().unwrap() < 0.1);
     let most = world.runs.iter().map(|run| run.rows).max().unwrap();
     assert!((32..=38).contains(&most), "{most} rows, the limit is 38");
@@ -144,8 +144,8 @@ fn what_sessions_keep_is_predicted_and_not_reserved_again() {
     world.finish();
     world.assert_all_done_once();
     for (stage, per_row) in [(0, 20), (1, 30)] {
-        let figures = world.device.stage(&stage).unwrap();
-        assert_eq!((figures.fixed, figures.per_row), (10 * MIB, per_row * MIB));
+        let known = world.device.stages.find(&stage).unwrap();
+        assert_eq!(known.needs.line(), (10 * MIB, per_row * MIB));
     }
     assert!(world.opened <= 8, "{} sessions", world.opened);
     assert_eq!(world.device.predictions().misses, 0);
@@ -310,7 +310,7 @@ fn without_reports_the_guess_stays_and_batches_grow_all_the_same() {
     world.send("a", 1, 0, 500, Terms::default());
     world.finish();
     world.assert_all_done_once();
-    assert_eq!(world.device.stage(&0).unwrap().per_row, 10 * MIB);
+    assert_eq!(world.device.stages.find(&0).unwrap().needs.line().1, 10 * MIB);
     assert!(world.runs.iter().map(|run| run.rows).max() >= Some(32));
 }
 

@@ -413,13 +413,7 @@ impl World {
         let steps = (0..20_000).take_while(|_| self.step()).count();
         assert!(steps < 20_000, "the simulation never ends");
         assert!(self.device.is_empty(), "works are left: {:?}", self.works);
-        assert_eq!(
-            self.device
-                .stages()
-                .map(|(_, stage)| stage.waiting)
-                .sum::<usize>(),
-            0
-        );
+        assert!(self.device.stages.iter().all(|stage| stage.waiting == 0));
     }
 
     pub(super) fn assert_all_done_once(&self) {
