@@ -4,24 +4,12 @@ use super::Device;
 use super::decision::{Decision, Part, Run};
 use super::in_flight::{Payer, Running};
 use super::lane::{LaneActivity, OpenSession};
-use super::place::{BatchPlacement, EvictionLevel, PlacementInputs, PlacementResult};
+use super::place::{BatchPlacement, Closable, EvictionLevel, PlacementInputs, PlacementResult};
 use super::stages::StageId;
 use super::work::LaneMemory;
 use std::collections::{BTreeMap, HashSet};
 use std::hash::Hash;
 use std::time::Duration;
-
-/// Result of a search through the waiting work items.
-enum SearchResult {
-    Ready(BatchPlacement),
-    TooLarge {
-        work: u64,
-        needs: u64,
-        most: u64,
-    },
-    /// No work item can start. Holds the bytes missing for the first one.
-    Blocked(u64),
-}
 
 impl<S: Clone + Eq + Hash> Device<S> {
     /// Returns the next step at the time `now`, with the memory `room`. Must be repeated until the result is
@@ -42,36 +30,36 @@ impl<S: Clone + Eq + Hash> Device<S> {
             limit: u64::MAX,
         };
         let (mut found, kept) = self.find_overdue(view);
-        if let SearchResult::Blocked(lacking) = found {
+        if let PlacementResult::Blocked(lacking) = found {
             view.limit = kept;
             found = match self.find_runnable(&mut view, EvictionLevel::EvictUnused) {
-                SearchResult::Blocked(_) => self.find_runnable(&mut view, EvictionLevel::EvictAny),
+                PlacementResult::Blocked(_) => self.find_runnable(&mut view, EvictionLevel::EvictAny),
                 found => found,
             };
-            if let SearchResult::Blocked(less) = &mut found {
+            if let PlacementResult::Blocked(less) = &mut found {
                 *less = lacking.max(*less);
             }
         }
         self.decide(now, found)
     }
 
-    fn decide(&mut self, now: Duration, found: SearchResult) -> Decision<S> {
+    fn decide(&mut self, now: Duration, found: PlacementResult) -> Decision<S> {
         let chosen = match &found {
-            SearchResult::Ready(place) => place.parts.first().map(|(work, _)| *work),
-            SearchResult::TooLarge { work, .. } => Some(*work),
-            SearchResult::Blocked(_) => None,
+            PlacementResult::Ready(place) => place.parts.first().map(|(work, _)| *work),
+            PlacementResult::TooLarge { work, .. } => Some(*work),
+            PlacementResult::AfterClosing(_) | PlacementResult::Blocked(_) => None,
         };
         let first = self.queue.iter().next().map(|(id, _)| id);
         if let Some(first) = first.filter(|first| chosen != Some(*first)) {
             self.queue.pass(first, now);
         }
         match found {
-            SearchResult::Ready(place) => self.act(now, place),
-            SearchResult::TooLarge { work, needs, most } => {
+            PlacementResult::Ready(place) => self.act(now, place),
+            PlacementResult::TooLarge { work, needs, most } => {
                 self.forget(work);
                 Decision::Refuse { work, needs, most }
             }
-            SearchResult::Blocked(lacking) => {
+            PlacementResult::AfterClosing(lacking) | PlacementResult::Blocked(lacking) => {
                 let due = self
                     .queue
                     .passed(Duration::MAX)
@@ -87,7 +75,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
     /// Searches the overdue work items, which were overtaken for a time slice and precede the rest of the
     /// queue. Also returns the maximum reservation of other work, because memory is set aside for overdue
     /// items.
-    fn find_overdue(&self, view: PlacementInputs) -> (SearchResult, u64) {
+    fn find_overdue(&self, view: PlacementInputs) -> (PlacementResult, u64) {
         let mut lacking = 0;
         let mut kept = 0;
         let mut limit = u64::MAX;
@@ -102,17 +90,6 @@ impl<S: Clone + Eq + Hash> Device<S> {
                 continue;
             };
             match self.fit(id, entry, view, EvictionLevel::Unrestricted) {
-                PlacementResult::Ready(place) => return (SearchResult::Ready(place), limit),
-                PlacementResult::TooLarge { needs, most } => {
-                    return (
-                        SearchResult::TooLarge {
-                            work: id,
-                            needs,
-                            most,
-                        },
-                        limit,
-                    );
-                }
                 PlacementResult::AfterClosing(bytes) => limit = limit.min(self.remaining_bytes(view, bytes)),
                 PlacementResult::Blocked(0) => {}
                 PlacementResult::Blocked(bytes) => {
@@ -120,13 +97,14 @@ impl<S: Clone + Eq + Hash> Device<S> {
                     kept = kept.max(self.least(entry.stage, entry.fixed));
                     limit = limit.min(self.bytes_for_others(view.room, kept, since + self.rules.time_slice));
                 }
+                found => return (found, limit),
             }
         }
-        (SearchResult::Blocked(lacking), limit)
+        (PlacementResult::Blocked(lacking), limit)
     }
 
     /// Returns the first work item that can start under `price`.
-    fn find_runnable(&self, view: &mut PlacementInputs, price: EvictionLevel) -> SearchResult {
+    fn find_runnable(&self, view: &mut PlacementInputs, price: EvictionLevel) -> PlacementResult {
         let mut lacking = None;
         let mut seen = HashSet::new();
         for (id, entry) in self.queue.iter() {
@@ -134,23 +112,16 @@ impl<S: Clone + Eq + Hash> Device<S> {
                 continue;
             }
             match self.fit(id, entry, *view, price) {
-                PlacementResult::Ready(place) => return SearchResult::Ready(place),
-                PlacementResult::TooLarge { needs, most } => {
-                    return SearchResult::TooLarge {
-                        work: id,
-                        needs,
-                        most,
-                    };
-                }
                 PlacementResult::AfterClosing(bytes) => {
                     view.limit = view.limit.min(self.remaining_bytes(*view, bytes))
                 }
                 PlacementResult::Blocked(bytes) => {
                     lacking.get_or_insert(bytes);
                 }
+                found => return found,
             }
         }
-        SearchResult::Blocked(lacking.unwrap_or(0))
+        PlacementResult::Blocked(lacking.unwrap_or(0))
     }
 
     /// Returns the free and soon free bytes that remain next to a work item that waits for `bytes` of them.
@@ -194,60 +165,52 @@ impl<S: Clone + Eq + Hash> Device<S> {
     }
 
     fn act(&mut self, now: Duration, place: BatchPlacement) -> Decision<S> {
-        let elsewhere = place.close.iter().find(|(lane, _)| *lane != place.lane);
-        if let Some((lane, _)) = elsewhere {
-            let lane = *lane;
+        let mut lanes = place.close.iter().map(|(lane, _)| *lane);
+        if let Some(lane) = lanes.find(|lane| *lane != place.lane) {
             let stages = place.close.iter().filter(|(other, _)| *other == lane);
             let stages: Vec<StageId> = stages.map(|(_, stage)| *stage).collect();
-            return self.close(lane, &stages);
+            let stages = self.begin_to_close(lane, &stages);
+            return Decision::Close { lane, stages };
         }
         let own: Vec<StageId> = place.close.iter().map(|(_, stage)| *stage).collect();
         let close = self.close_sessions(place.lane, &own);
-        self.run(now, place, close)
+        self.run(now, place, close).unwrap_or(Decision::Wait {
+            until: None,
+            lacking: 0,
+        })
     }
 
     /// Frees up to `bytes` for others. Returns, per lane, the idle sessions to close; no work waits for them.
     /// [`Device::closed`] must follow for each lane.
     pub fn relieve(&mut self, bytes: u64) -> Vec<(usize, Vec<S>)> {
         let mut lacking = bytes.saturating_sub(self.closing_bytes());
-        let mut close: BTreeMap<usize, Vec<StageId>> = BTreeMap::new();
-        for open in self
-            .closable(None)
-            .into_iter()
-            .filter(|open| !open.has_waiting_work)
-        {
-            if lacking == 0 {
-                break;
-            }
+        self.close_unused(|open, _| {
+            let closes = lacking > 0;
             lacking = lacking.saturating_sub(open.bytes);
-            close.entry(open.lane).or_default().push(open.stage);
-        }
-        self.begin_to_close_all(close)
+            closes
+        })
     }
 
     /// Closes the sessions of idle lanes whose stages have no waiting work and for which `keep` returns false.
     /// Returns the same as [`relieve`](Self::relieve).
     pub fn retain(&mut self, keep: impl Fn(&S) -> bool) -> Vec<(usize, Vec<S>)> {
+        self.close_unused(|_, stage| !keep(stage))
+    }
+
+    /// Closes the sessions of idle lanes whose stages have no waiting work and for which `closes` returns true, in
+    /// order of their last use.
+    fn close_unused(&mut self, mut closes: impl FnMut(&Closable, &S) -> bool) -> Vec<(usize, Vec<S>)> {
         let mut close: BTreeMap<usize, Vec<StageId>> = BTreeMap::new();
         for open in self.closable(None) {
             let known = self.stages.get(open.stage);
-            if !open.has_waiting_work && known.is_some_and(|known| !keep(&known.stage)) {
+            if !open.has_waiting_work && known.is_some_and(|known| closes(&open, &known.stage)) {
                 close.entry(open.lane).or_default().push(open.stage);
             }
         }
-        self.begin_to_close_all(close)
-    }
-
-    fn begin_to_close_all(&mut self, close: BTreeMap<usize, Vec<StageId>>) -> Vec<(usize, Vec<S>)> {
         let close = close.into_iter();
         close
             .map(|(lane, stages)| (lane, self.begin_to_close(lane, &stages)))
             .collect()
-    }
-
-    fn close(&mut self, lane: usize, stages: &[StageId]) -> Decision<S> {
-        let stages = self.begin_to_close(lane, stages);
-        Decision::Close { lane, stages }
     }
 
     fn begin_to_close(&mut self, lane: usize, stages: &[StageId]) -> Vec<S> {
@@ -267,50 +230,40 @@ impl<S: Clone + Eq + Hash> Device<S> {
         closed.collect()
     }
 
-    fn run(&mut self, now: Duration, place: BatchPlacement, close: Vec<S>) -> Decision<S> {
-        let nothing = Decision::Wait {
-            until: None,
-            lacking: 0,
-        };
-        let first = place.parts.first().and_then(|(id, _)| self.queue.get(*id));
-        let Some(stage) = first.map(|entry| entry.stage) else {
-            return nothing;
-        };
+    fn run(&mut self, now: Duration, place: BatchPlacement, close: Vec<S>) -> Option<Decision<S>> {
+        let (first, _) = place.parts.first()?;
+        let id = self.queue.get(*first)?.stage;
+        let known = self.stages.get(id)?;
+        let stage = known.stage.clone();
+        let guess = known.rate.time(place.rows);
         let (parts, payers) = self.take_parts(&place);
-        self.unwait(stage, parts.iter().map(|part| part.rows.len()).sum());
-        let lane = self.lanes.get(place.lane);
+        self.unwait(id, parts.iter().map(|part| part.rows.len()).sum());
         let running = Running {
-            stage,
+            stage: id,
             rows: place.rows,
             bytes: place.bytes,
             for_run: place.for_run,
             uses_all_memory: place.uses_all_memory,
-            before: lane.map_or(0, |lane| lane.held),
+            before: self.lanes.get(place.lane).map_or(0, |lane| lane.held),
             cold: place.cold,
             open: !place.cold,
             since: now,
-            guess: self
-                .stages
-                .get(stage)
-                .map_or(Duration::ZERO, |known| known.rate.time(place.rows)),
+            guess,
             short_for: place.short_for,
             parts: parts.clone(),
             payers,
         };
         self.charge_guess(&running.payers, running.guess);
         self.occupy(place.lane, running, now);
-        let stage = self.stages.get(stage).map(|known| known.stage.clone());
-        stage.map_or(nothing, |stage| {
-            Decision::Run(Run {
-                lane: place.lane,
-                stage,
-                cold: place.cold,
-                close,
-                parts,
-                rows: place.rows,
-                bytes: place.bytes,
-            })
-        })
+        Some(Decision::Run(Run {
+            lane: place.lane,
+            stage,
+            cold: place.cold,
+            close,
+            parts,
+            rows: place.rows,
+            bytes: place.bytes,
+        }))
     }
 
     /// Removes the rows of a batch from the queue. Returns the parts and the paying tenants.

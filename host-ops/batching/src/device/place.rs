@@ -38,7 +38,7 @@ pub(super) enum PlacementResult {
     /// Bytes missing, or 0 if waiting for a lane is better than opening a session.
     Blocked(u64),
     /// The smallest batch exceeds the available memory.
-    TooLarge { needs: u64, most: u64 },
+    TooLarge { work: u64, needs: u64, most: u64 },
 }
 
 #[derive(Debug)]
@@ -124,7 +124,8 @@ impl<S: Clone + Eq + Hash> Device<S> {
         let least = entry.fixed.unwrap_or(1);
         let most = self.most(view.room);
         if let Some(needs) = stage_state.needs.required_if_too_large(least, most, view.now) {
-            return PlacementResult::TooLarge { needs, most };
+            let work = id;
+            return PlacementResult::TooLarge { work, needs, most };
         }
         let warm = stage_state.lanes.iter().copied().find(|lane| self.is_idle(*lane));
         let Some(lane) = warm.or_else(|| self.emptiest()) else {
