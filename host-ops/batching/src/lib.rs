@@ -18,6 +18,7 @@ mod blocking;
 mod charge;
 pub mod device;
 mod memory;
+mod shares;
 mod tenant_permits;
 mod turn_gate;
 mod turn_pool;

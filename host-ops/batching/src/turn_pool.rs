@@ -1,5 +1,6 @@
 use crate::turns::Turns;
 use frostline_primitives::Lock;
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, PoisonError};
 use std::time::Duration;
@@ -86,7 +87,7 @@ impl<T> TurnPool<T> {
 
     /// Number of waiting items.
     pub fn waiting(&self) -> usize {
-        self.queue.state.lock().turns.iter().count()
+        self.queue.state.lock().turns.queues().map(VecDeque::len).sum()
     }
 
     /// Number of threads.

@@ -1,150 +1,110 @@
+use crate::shares::Shares;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Fair queue of tenants with ready items. The tenant with the smallest amount of used time is next; between
-/// equals, the tenant with the oldest last turn. Within a tenant, items are served in order of arrival.
-///
-/// Similar to Linux's completely fair scheduler, a new or returning tenant starts at the time of the least
-/// served active tenant and receives no credit for earlier inactivity. A tenant that used more is remembered
-/// and waits until the others have caught up, unless all tenants become inactive. Other tenants without ready
-/// or running items are forgotten, so invented names cannot consume memory.
+/// Ready items of tenants, which are served in the order of [`Shares`] without weights and credit. Within a tenant,
+/// items are served in order of arrival.
 #[derive(Debug)]
 pub(crate) struct Turns<T> {
-    tenants: BTreeMap<Arc<str>, Account<T>>,
-    /// Minimum time used by the active tenants; never decreases.
-    floor: Duration,
+    shares: Shares<Arc<str>>,
+    /// Queues with at least one item.
+    ready: BTreeMap<Arc<str>, VecDeque<T>>,
     guess: Duration,
-    begun: u64,
-}
-
-/// Scheduling state of a tenant.
-#[derive(Debug)]
-pub(crate) struct Account<T> {
-    pub(crate) device_time: Duration,
-    /// Sequence number of the last turn, or 0.
-    pub(crate) last: u64,
-    pub(crate) ready: VecDeque<T>,
-    pub(crate) running: usize,
-}
-
-impl<T> Account<T> {
-    pub(crate) fn is_active(&self) -> bool {
-        self.running > 0 || !self.ready.is_empty()
-    }
 }
 
 impl<T> Turns<T> {
     /// Creates an empty queue. Running turns count as `guess` until the end.
     pub(crate) fn new(guess: Duration) -> Self {
         Self {
-            tenants: BTreeMap::new(),
-            floor: Duration::ZERO,
+            shares: Shares::new(Duration::ZERO),
+            ready: BTreeMap::new(),
             guess,
-            begun: 0,
         }
     }
 
     /// Adds an item to the tenant's queue.
     pub(crate) fn push(&mut self, tenant: &str, thing: T) {
-        if let Some(known) = self.tenants.get_mut(tenant) {
-            if !known.is_active() {
-                known.device_time = known.device_time.max(self.floor);
-            }
-            known.ready.push_back(thing);
+        if let Some(ready) = self.ready.get_mut(tenant) {
+            ready.push_back(thing);
             return;
         }
-        let newcomer = Account {
-            device_time: self.floor,
-            last: 0,
-            ready: VecDeque::from([thing]),
-            running: 0,
-        };
-        self.tenants.insert(Arc::from(tenant), newcomer);
+        let tenant = Arc::from(tenant);
+        self.shares.ready(&tenant, 0, 1);
+        self.ready.insert(tenant, VecDeque::from([thing]));
     }
 
     /// Starts the next turn. Returns the tenant and the item; [`Self::ran`] must follow.
     pub(crate) fn start_next(&mut self) -> Option<(Arc<str>, T)> {
-        self.begin_by(|account| Some((account.device_time, account.last)))
+        let tenant = Arc::clone(self.shares.iter().next()?);
+        self.start(tenant)
     }
 
-    /// Same as [`Self::start_next`] for the tenant with the smallest `rank`; tenants without rank are
-    /// skipped.
+    /// Same as [`Self::start_next`] for the tenant with the smallest `rank`, a function of the number of running turns
+    /// and the ready items. Tenants without rank are skipped.
     pub(crate) fn begin_by<K: Ord>(
         &mut self,
-        rank: impl Fn(&Account<T>) -> Option<K>,
+        rank: impl Fn(usize, &VecDeque<T>) -> Option<K>,
     ) -> Option<(Arc<str>, T)> {
-        let ready = self
-            .tenants
-            .iter_mut()
-            .filter(|(_, account)| !account.ready.is_empty());
-        let ranked = ready.filter_map(|(name, account)| Some((rank(account)?, name, account)));
-        let (_, name, account) = ranked.min_by(|(one, ..), (other, ..)| one.cmp(other))?;
-        let thing = account.ready.pop_front()?;
-        self.begun += 1;
-        account.last = self.begun;
-        account.running += 1;
-        account.device_time = account.device_time.saturating_add(self.guess);
-        Some((Arc::clone(name), thing))
+        let ranked = self.shares.iter().filter_map(|tenant| {
+            let ready = self.ready.get(tenant)?;
+            Some((rank(self.shares.running(tenant), ready)?, tenant))
+        });
+        let (_, tenant) = ranked.min_by(|(one, _), (other, _)| one.cmp(other))?;
+        let tenant = Arc::clone(tenant);
+        self.start(tenant)
+    }
+
+    fn start(&mut self, tenant: Arc<str>) -> Option<(Arc<str>, T)> {
+        let thing = self.ready.get_mut(&tenant)?.pop_front()?;
+        self.shares.start_turn(&tenant, self.guess);
+        self.remove_if_empty(&tenant);
+        Some((tenant, thing))
     }
 
     /// Ends a turn of `tenant` that took `time`.
-    pub(crate) fn ran(&mut self, tenant: &str, time: Duration) {
-        if let Some(tenant) = self.tenants.get_mut(tenant) {
-            tenant.running = tenant.running.saturating_sub(1);
-            tenant.device_time = tenant.device_time.saturating_sub(self.guess).saturating_add(time);
-        }
-        self.forget_idle();
+    pub(crate) fn ran(&mut self, tenant: &Arc<str>, time: Duration) {
+        self.shares.end(tenant, self.guess, time);
     }
 
     /// Removes the first ready item that satisfies `condition`. Tenants are searched by name.
     pub(crate) fn remove(&mut self, condition: impl Fn(&T) -> bool) -> Option<T> {
-        let removed = self.tenants.values_mut().find_map(|tenant| {
-            let position = tenant.ready.iter().position(&condition)?;
-            tenant.ready.remove(position)
+        let (tenant, thing) = self.ready.iter_mut().find_map(|(tenant, ready)| {
+            let position = ready.iter().position(&condition)?;
+            Some((Arc::clone(tenant), ready.remove(position)?))
         })?;
-        self.forget_idle();
-        Some(removed)
+        self.remove_if_empty(&tenant);
+        Some(thing)
     }
 
-    /// Returns the ready items, grouped by tenant.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.tenants.values().flat_map(|account| &account.ready)
+    fn remove_if_empty(&mut self, tenant: &Arc<str>) {
+        if self.ready.get(tenant).is_some_and(VecDeque::is_empty) {
+            self.ready.remove(tenant);
+            self.shares.unready(tenant);
+        }
     }
 
-    /// Returns the state of a tenant, if known.
-    pub(crate) fn account(&self, tenant: &str) -> Option<&Account<T>> {
-        self.tenants.get(tenant)
+    /// Returns the queues of ready items, one per tenant.
+    pub(crate) fn queues(&self) -> impl Iterator<Item = &VecDeque<T>> {
+        self.ready.values()
     }
 
-    /// Returns the state of all known tenants.
-    pub(crate) fn accounts(&self) -> impl Iterator<Item = (&Arc<str>, &Account<T>)> {
-        self.tenants.iter()
+    /// Returns the tenants with running turns or ready items.
+    pub(crate) fn active(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.shares.active()
+    }
+
+    /// Returns the number of running turns and of ready items of a tenant.
+    pub(crate) fn counts(&self, tenant: &str) -> (usize, usize) {
+        let ready = self.ready.get(tenant).map_or(0, VecDeque::len);
+        (self.shares.running(tenant), ready)
     }
 
     /// Removes and returns the ready items, grouped by tenant.
     pub(crate) fn drain(&mut self) -> Vec<T> {
-        let ready = self
-            .tenants
-            .values_mut()
-            .flat_map(|tenant| std::mem::take(&mut tenant.ready))
-            .collect();
-        self.forget_idle();
-        ready
-    }
-
-    fn forget_idle(&mut self) {
-        let active = self.tenants.values().filter(|tenant| tenant.is_active());
-        match active.map(|tenant| tenant.device_time).min() {
-            Some(least) => {
-                self.floor = self.floor.max(least);
-                let floor = self.floor;
-                self.tenants
-                    .retain(|_, tenant| tenant.is_active() || tenant.device_time > floor);
-            }
-            // Without active tenants, no differences remain to be balanced.
-            None => self.tenants.clear(),
-        }
+        let ready = std::mem::take(&mut self.ready);
+        ready.keys().for_each(|tenant| self.shares.unready(tenant));
+        ready.into_values().flatten().collect()
     }
 }
 
@@ -238,7 +198,7 @@ mod tests {
     fn who_has_enough_running_is_passed_over() {
         let mut turns = Turns::new(MILLI);
         let below_two = |turns: &mut Turns<u32>| {
-            let begun = turns.begin_by(|account| (account.running < 2).then_some(account.device_time));
+            let begun = turns.begin_by(|running, _| (running < 2).then_some(()));
             begun.map(|(name, _)| name.to_string())
         };
         (0..3).for_each(|_| turns.push("a", 1));
@@ -246,7 +206,7 @@ mod tests {
         assert!(below_two(&mut turns).is_none());
         turns.push("b", 1);
         assert_eq!(below_two(&mut turns).unwrap(), "b");
-        turns.ran("a", MILLI);
+        turns.ran(&Arc::from("a"), MILLI);
         assert_eq!(below_two(&mut turns).unwrap(), "a");
     }
 
@@ -258,12 +218,12 @@ mod tests {
             let (name, _) = turns.start_next().unwrap();
             turns.ran(&name, MILLI);
         }
-        assert!(turns.tenants.is_empty());
+        assert_eq!((turns.shares.known(), turns.ready.len()), (0, 0));
         turns.push("left", 7);
         assert_eq!(turns.drain(), [7]);
         turns.push("taken back", 8);
         assert_eq!(turns.remove(|thing| *thing == 8), Some(8));
         assert_eq!(turns.remove(|thing| *thing == 8), None);
-        assert!(turns.tenants.is_empty());
+        assert_eq!((turns.shares.known(), turns.ready.len()), (0, 0));
     }
 }

@@ -27,7 +27,6 @@ mod queue;
 mod rate;
 mod recent;
 mod settle;
-mod shares;
 mod short;
 mod stages;
 #[cfg(test)]

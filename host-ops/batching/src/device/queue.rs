@@ -1,9 +1,9 @@
 //! Queue of work items, ordered by tenant and line.
 
 use super::decision::Part;
-use super::shares::Shares;
 use super::stages::StageId;
-use super::work::{DeviceRules, QueueFull};
+use super::work::{DeviceRules, QueueFull, TIME_SLICE};
+use crate::shares::Shares;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
@@ -74,6 +74,15 @@ impl Entry {
             }
         }
         self.left = joined;
+    }
+}
+
+impl<K> Default for Shares<K> {
+    /// Creates a queue with a credit of one time slice. A larger credit would be unfair because the competitor had no
+    /// work before. A smaller one would penalize competitors with short batches, because they briefly have no work
+    /// after each batch.
+    fn default() -> Self {
+        Self::new(TIME_SLICE)
     }
 }
 

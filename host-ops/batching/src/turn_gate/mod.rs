@@ -1,9 +1,9 @@
 #[cfg(test)]
 mod tests;
 
-use crate::turns::{Account, Turns};
+use crate::turns::Turns;
 use crate::waiters::{HeldShare, Policy, Waiters};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -104,20 +104,11 @@ impl TurnGate {
     /// Running and queued requests per tenant, for active tenants.
     pub fn standings(&self) -> BTreeMap<String, Standing> {
         self.with_policy(|gate| {
-            let active = gate.turns.accounts().filter(|(_, account)| account.is_active());
+            let active = gate.turns.active();
             active
-                .map(|(tenant, account)| (tenant.to_string(), Standing::from_account(account)))
+                .map(|tenant| (tenant.to_string(), gate.own(tenant)))
                 .collect()
         })
-    }
-}
-
-impl Standing {
-    fn from_account(account: &Account<Entrant>) -> Self {
-        Self {
-            running: account.running,
-            queued: account.ready.len(),
-        }
     }
 }
 
@@ -150,18 +141,15 @@ impl GateTurns {
     }
 
     fn standing(&self) -> Standing {
-        let queued = self.turns.accounts().map(|(_, account)| account.ready.len());
         Standing {
             running: self.running,
-            queued: queued.sum(),
+            queued: self.turns.queues().map(VecDeque::len).sum(),
         }
     }
 
     fn own(&self, tenant: &str) -> Standing {
-        self.turns
-            .account(tenant)
-            .map(Standing::from_account)
-            .unwrap_or_default()
+        let (running, queued) = self.turns.counts(tenant);
+        Standing { running, queued }
     }
 
     fn free(&self) -> usize {
@@ -170,7 +158,7 @@ impl GateTurns {
 
     /// Makes room in a full queue for a tenant with `own` requests.
     fn make_room(&mut self, own: Standing) -> Result<(), EnterError> {
-        let longest = self.turns.accounts().map(|(_, account)| &account.ready);
+        let longest = self.turns.queues();
         let longest = longest.max_by_key(|ready| (ready.len(), ready.back().map(|last| last.id)));
         let last = longest.and_then(|ready| Some((ready.len(), ready.back()?.id)));
         if let Some((_, id)) = last.filter(|(length, _)| *length > own.queued + 1) {
@@ -212,10 +200,10 @@ impl Policy for GateTurns {
         if free == 0 {
             return None;
         }
-        let (tenant, entrant) = self.turns.begin_by(|account| {
+        let (tenant, entrant) = self.turns.begin_by(|running, ready| {
             // The newest request defines the tenant's limits.
-            let most = account.ready.back()?.share.permits(free);
-            (account.running < most).then_some((account.running, account.device_time, account.last))
+            let most = ready.back()?.share.permits(free);
+            (running < most).then_some(running)
         })?;
         self.running += 1;
         Some((entrant.id, tenant))

@@ -1,26 +1,25 @@
 //! Division of time among competitors by weight.
 
-use super::TIME_SLICE;
+use std::borrow::Borrow;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 use std::time::Duration;
 
 /// Time divided by weight. The unit is a nanosecond divided by [`SCALE`].
-pub(super) type Virtual = u128;
+type Virtual = u128;
 
 const SCALE: u128 = 1_000_000;
 
 /// Fair queue, similar to Linux's completely fair scheduler: the highest rank is first, then the least time
 /// divided by weight, then the oldest last turn.
 ///
-/// A new or returning competitor starts with a credit of up to one time slice. A larger credit would be
-/// unfair because the competitor had no work before. A smaller one would penalize competitors with short
-/// batches, because they briefly have no work after each batch. A returning competitor with more used time
-/// has to wait. Idle competitors below this level are forgotten, and without active competitors the whole
-/// state is reset.
+/// A new or returning competitor starts at the time of the least served active one, minus a credit. A returning
+/// competitor with more used time has to wait until the others have caught up. Idle competitors below this level are
+/// forgotten, so invented names cannot consume memory, and without active competitors the whole state is reset.
 #[derive(Debug)]
-pub(super) struct Shares<K> {
+pub(crate) struct Shares<K> {
+    credit: Duration,
     accounts: HashMap<K, Account>,
     /// Ready competitors in scheduling order.
     ready: BTreeSet<(SchedulingKey, K)>,
@@ -54,9 +53,11 @@ impl Account {
     }
 }
 
-impl<K> Default for Shares<K> {
-    fn default() -> Self {
+impl<K> Shares<K> {
+    /// Creates a queue without competitors. Each one starts with up to `credit`.
+    pub(crate) fn new(credit: Duration) -> Self {
         Self {
+            credit,
             accounts: HashMap::new(),
             ready: BTreeSet::new(),
             active: BTreeSet::new(),
@@ -69,27 +70,25 @@ impl<K> Default for Shares<K> {
 
 impl<K: Clone + Eq + Hash + Ord> Shares<K> {
     /// Marks `who` as ready.
-    pub(super) fn ready(&mut self, who: &K, rank: i32, weight: u32) {
-        let floor = self.floor;
+    pub(crate) fn ready(&mut self, who: &K, rank: i32, weight: u32) {
+        let floor = self.floor.saturating_sub(over(self.credit, weight));
         self.change(who, |account| {
             account.rank = rank;
             account.weight = weight.max(1);
             if !account.is_active() {
-                account.virtual_time = account
-                    .virtual_time
-                    .max(floor.saturating_sub(over(TIME_SLICE, account.weight)));
+                account.virtual_time = account.virtual_time.max(floor);
             }
             account.ready = true;
         });
     }
 
     /// Marks `who` as no longer ready.
-    pub(super) fn unready(&mut self, who: &K) {
+    pub(crate) fn unready(&mut self, who: &K) {
         self.change(who, |account| account.ready = false);
     }
 
     /// Starts a turn of `who` with the expected duration `guess`.
-    pub(super) fn start_turn(&mut self, who: &K, guess: Duration) {
+    pub(crate) fn start_turn(&mut self, who: &K, guess: Duration) {
         self.turns += 1;
         let last = self.turns;
         self.change(who, |account| {
@@ -100,7 +99,7 @@ impl<K: Clone + Eq + Hash + Ord> Shares<K> {
     }
 
     /// Ends a turn of `who`, with the actual duration `time` and the expected duration `guess`.
-    pub(super) fn end(&mut self, who: &K, guess: Duration, time: Duration) {
+    pub(crate) fn end(&mut self, who: &K, guess: Duration, time: Duration) {
         self.change(who, |account| {
             account.running = account.running.saturating_sub(1);
             let used = account.virtual_time.saturating_sub(over(guess, account.weight));
@@ -109,12 +108,12 @@ impl<K: Clone + Eq + Hash + Ord> Shares<K> {
     }
 
     /// Ready competitors in scheduling order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &K> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &K> {
         self.ready.iter().map(|(_, who)| who)
     }
 
     /// Returns the time that `who` is behind the active competitor with the most time per weight.
-    pub(super) fn owed(&self, who: &K) -> Duration {
+    pub(crate) fn owed(&self, who: &K) -> Duration {
         let Some(account) = self.accounts.get(who) else {
             return Duration::ZERO;
         };
@@ -123,10 +122,23 @@ impl<K: Clone + Eq + Hash + Ord> Shares<K> {
         Duration::from_nanos(u64::try_from(lacks).unwrap_or(u64::MAX))
     }
 
-    /// Number of active competitors.
+    /// Competitors that are ready or have running turns.
+    pub(crate) fn active(&self) -> impl Iterator<Item = &K> {
+        self.active.iter().map(|(_, who)| who)
+    }
+
+    /// Number of running turns of `who`.
+    pub(crate) fn running<Q: Eq + Hash + ?Sized>(&self, who: &Q) -> usize
+    where
+        K: Borrow<Q>,
+    {
+        self.accounts.get(who).map_or(0, |account| account.running)
+    }
+
+    /// Number of remembered competitors.
     #[cfg(test)]
-    pub(super) fn active(&self) -> usize {
-        self.active.len()
+    pub(crate) fn known(&self) -> usize {
+        self.accounts.len()
     }
 
     fn change(&mut self, who: &K, change: impl FnOnce(&mut Account)) {
@@ -159,10 +171,10 @@ impl<K: Clone + Eq + Hash + Ord> Shares<K> {
         match self.active.first() {
             Some((least, _)) => self.floor = self.floor.max(*least),
             // No competitor is active, so no differences have to be balanced.
-            None => *self = Self::default(),
+            None => *self = Self::new(self.credit),
         }
         while let Some((used, who)) = self.idle.first()
-            && *used <= self.floor.saturating_sub(over(TIME_SLICE, 1))
+            && *used <= self.floor.saturating_sub(over(self.credit, 1))
         {
             self.accounts.remove(who);
             self.idle.pop_first();
