@@ -6,7 +6,7 @@ use super::in_flight::{Payer, Running};
 use super::lane::{LaneActivity, OpenSession};
 use super::place::{BatchPlacement, Closable, EvictionLevel, PlacementInputs, PlacementResult};
 use super::stages::StageId;
-use super::work::LaneMemory;
+use super::work::{LaneMemory, TIME_SLICE};
 use std::collections::{BTreeMap, HashSet};
 use std::hash::Hash;
 use std::time::Duration;
@@ -63,7 +63,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
                 let due = self
                     .queue
                     .passed(Duration::MAX)
-                    .map(|(since, _)| since + self.rules.time_slice);
+                    .map(|(since, _)| since + TIME_SLICE);
                 Decision::Wait {
                     until: due.chain(self.long_work_due()).filter(|due| *due > now).min(),
                     lacking,
@@ -80,7 +80,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         let mut kept = 0;
         let mut limit = u64::MAX;
         let mut seen = HashSet::new();
-        let before = view.now.checked_sub(self.rules.time_slice);
+        let before = view.now.checked_sub(TIME_SLICE);
         for (since, id) in before.into_iter().flat_map(|before| self.queue.passed(before)) {
             let Some(entry) = self
                 .queue
@@ -95,7 +95,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
                 PlacementResult::Blocked(bytes) => {
                     lacking = lacking.max(bytes);
                     kept = kept.max(self.least(entry.stage, entry.fixed));
-                    limit = limit.min(self.bytes_for_others(view.room, kept, since + self.rules.time_slice));
+                    limit = limit.min(self.bytes_for_others(view.room, kept, since + TIME_SLICE));
                 }
                 found => return (found, limit),
             }

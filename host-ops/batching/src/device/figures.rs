@@ -72,6 +72,6 @@ impl<S: Clone + Eq + Hash> Device<S> {
 
     /// Rates of the stages that executed rows of `tenant`, measured with these rows.
     pub fn rates_of(&self, tenant: &str) -> impl Iterator<Item = (&S, OwnRate)> {
-        self.own_rates.rates_of(tenant, self.rules.tolerance)
+        self.own_rates.rates_of(tenant)
     }
 }

@@ -68,12 +68,12 @@ impl<S: Clone + Eq> OwnRates<S> {
     }
 
     /// Returns the rates of stages that executed rows of `tenant`.
-    pub(super) fn rates_of(&self, tenant: &str, tolerance: f64) -> impl Iterator<Item = (&S, OwnRate)> {
+    pub(super) fn rates_of(&self, tenant: &str) -> impl Iterator<Item = (&S, OwnRate)> {
         let stages = self.tenants.get(tenant).into_iter();
         stages
             .flat_map(|rates| &rates.stages)
-            .filter_map(move |(stage, rate)| {
-                let efficient_batch = rate.efficient_batch(tolerance);
+            .filter_map(|(stage, rate)| {
+                let efficient_batch = rate.efficient_batch();
                 let seconds_per_row = rate.per_row(efficient_batch)?;
                 Some((
                     stage,
@@ -102,17 +102,14 @@ mod tests {
                 .note(1, Duration::from_secs(1));
         }
         assert_eq!(rates.tenants.len(), TENANTS);
-        assert_eq!(rates.rates_of("tenant-0", 0.02).count(), 0);
+        assert_eq!(rates.rates_of("tenant-0").count(), 0);
         for stage in 0..=STAGES {
             rates
                 .rate_mut(&name(1), &stage)
                 .unwrap()
                 .note(1, Duration::from_secs(1));
         }
-        let known: Vec<usize> = rates
-            .rates_of("tenant-1", 0.02)
-            .map(|(stage, _)| *stage)
-            .collect();
+        let known: Vec<usize> = rates.rates_of("tenant-1").map(|(stage, _)| *stage).collect();
         assert_eq!(known, (1..=STAGES).collect::<Vec<_>>());
     }
 
@@ -124,7 +121,7 @@ mod tests {
             rates.rate_mut(&a, &0).unwrap().note(4, Duration::from_secs(4));
             rates.rate_mut(&b, &0).unwrap().note(16, Duration::from_secs(8));
         }
-        let own = |tenant| rates.rates_of(tenant, 0.02).map(|(_, rate)| rate).next();
+        let own = |tenant| rates.rates_of(tenant).map(|(_, rate)| rate).next();
         let expected = |seconds_per_row, efficient_batch| {
             Some(OwnRate {
                 seconds_per_row,

@@ -3,7 +3,7 @@
 use super::queue::Entry;
 use super::short::is_short;
 use super::stages::{Readiness, StageId, StageState};
-use super::work::LaneMemory;
+use super::work::{LaneMemory, TIME_SLICE};
 use super::{Device, LaneActivity};
 use std::hash::Hash;
 use std::time::Duration;
@@ -134,8 +134,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         if warm.is_none() && (self.opens(entry.stage) || stage_state.readiness != Readiness::Ready) {
             return PlacementResult::Blocked(0);
         }
-        let keeps =
-            !self.is_saturated(stage_state) && self.queue.owed(&entry.tenant) <= self.rules.time_slice;
+        let keeps = !self.is_saturated(stage_state) && self.queue.owed(&entry.tenant) <= TIME_SLICE;
         let soon_free = warm.is_none() && keeps && self.is_soon_free(stage_state, view.now);
         if soon_free && price == EvictionLevel::EvictUnused {
             return PlacementResult::Blocked(0);
@@ -294,7 +293,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
     /// True if the waiting work exceeds one time slice on every lane with a session.
     fn is_saturated(&self, known: &StageState<S>) -> bool {
         let lanes = u32::try_from(known.lanes.len()).unwrap_or(u32::MAX);
-        known.rate.time(known.waiting) > self.rules.time_slice.saturating_mul(lanes)
+        known.rate.time(known.waiting) > TIME_SLICE.saturating_mul(lanes)
     }
 
     /// True if a lane with a session of the stage executes nothing that may take long.
@@ -351,13 +350,8 @@ impl<S: Clone + Eq + Hash> Device<S> {
 
     /// Returns the work items of the tenant that can join `id`, and the target number of rows.
     fn gather(&self, id: u64, entry: &Entry, known: &StageState<S>) -> (Vec<(u64, usize)>, usize) {
-        let rules = &self.rules;
-        let aim = match rules.padded_rows {
-            Some(rows) => rows,
-            None => known
-                .rate
-                .target_rows(rules.time_slice, rules.tolerance, rules.most_rows),
-        };
+        let padded = self.rules.padded_rows;
+        let aim = padded.unwrap_or_else(|| known.rate.target_rows());
         let aim = aim.min(known.needs.most_rows()).max(1);
         let enough = 2 * aim;
         let mut rows = entry.first_rows();
@@ -376,7 +370,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         // Divide evenly. If batching is efficient, a remainder with a single row would cost nearly as much as
         // a whole batch.
         let even = rows.div_ceil(rows.div_ceil(aim));
-        (parts, if rules.padded_rows.is_some() { aim } else { even })
+        (parts, if padded.is_some() { aim } else { even })
     }
 }
 

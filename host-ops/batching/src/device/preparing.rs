@@ -4,6 +4,7 @@ use super::Device;
 use super::decision::{Awaited, Decision};
 use super::in_flight::{Payer, Preparing};
 use super::stages::Readiness;
+use super::work::TIME_SLICE;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +32,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         };
         let stage = self.stages.get(preparing.stage)?.stage.clone();
         self.stages.set_readiness(preparing.stage, Readiness::Preparing);
-        self.charge_guess(std::slice::from_ref(&preparing.payer), self.rules.time_slice);
+        self.charge_guess(std::slice::from_ref(&preparing.payer), TIME_SLICE);
         let tenant = Arc::clone(&preparing.payer.tenant);
         *self.preparing.get_mut(slot)? = Some(preparing);
         Some(Decision::Prepare { slot, stage, tenant })
@@ -48,12 +49,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
             false => Readiness::Unprepared,
         };
         self.stages.set_readiness(ended.stage, readiness);
-        self.charge(
-            std::slice::from_ref(&ended.payer),
-            self.rules.time_slice,
-            ended.since,
-            now,
-        );
+        self.charge(std::slice::from_ref(&ended.payer), TIME_SLICE, ended.since, now);
         self.note_activity(&ended.payer.tenant, now, None);
     }
 

@@ -1,6 +1,7 @@
 //! Execution rate of a stage and the efficient batch.
 
 use super::recent::Recent;
+use super::work::TIME_SLICE;
 use std::time::Duration;
 
 /// Minimum number of measurements per size for a comparison.
@@ -13,6 +14,12 @@ const ENOUGH: usize = 3;
 /// opens sessions.
 const PROBE: u64 = 128;
 const FIRST_PROBE: u64 = 16;
+
+/// Tolerated loss of an efficient batch, relative to the best rate.
+const TOLERANCE: f64 = 0.02;
+
+/// Maximum number of rows of a batch.
+const MOST_ROWS: usize = 1024;
 
 /// Seconds per row without measurements, chosen for a large network on a single core.
 const UNKNOWN: f64 = 0.1;
@@ -56,23 +63,23 @@ impl Rate {
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
 
-    /// Returns the efficient batch: the smallest size within `tolerance` of the best rate.
-    pub(super) fn efficient_batch(&self, tolerance: f64) -> usize {
+    /// Returns the efficient batch: the smallest size within [`TOLERANCE`] of the best rate.
+    pub(super) fn efficient_batch(&self) -> usize {
         let buckets = self.buckets.iter().zip(0_u32..);
         let mut measured = buckets.filter_map(|(recent, power)| Some((recent.median()?, power)));
         let best = measured
             .clone()
             .map(|(seconds, _)| seconds)
             .fold(f64::INFINITY, f64::min);
-        let good = measured.find(|(seconds, _)| *seconds * (1.0 - tolerance) <= best);
+        let good = measured.find(|(seconds, _)| *seconds * (1.0 - TOLERANCE) <= best);
         good.map_or(1, |(_, power)| 1 << power)
     }
 
     /// Returns the target size of the next batch: the efficient batch or a size to measure, within the time
     /// slice.
-    pub(super) fn target_rows(&self, time_slice: Duration, tolerance: f64, most: usize) -> usize {
-        let efficient = self.efficient_batch(tolerance);
-        let aim = match self.untried(tolerance) {
+    pub(super) fn target_rows(&self) -> usize {
+        let efficient = self.efficient_batch();
+        let aim = match self.untried() {
             Some(rows) => rows,
             None => match self.since_probe() / ENOUGH as u64 {
                 0 => efficient.div_ceil(2),
@@ -81,8 +88,8 @@ impl Rate {
             },
         };
         let within = self.per_row(aim).filter(|seconds| *seconds > 0.0);
-        let within = within.map_or(most, |seconds| (time_slice.as_secs_f64() / seconds) as usize);
-        aim.min(within).clamp(1, most.max(1))
+        let within = within.map_or(MOST_ROWS, |seconds| (TIME_SLICE.as_secs_f64() / seconds) as usize);
+        aim.min(within).clamp(1, MOST_ROWS)
     }
 
     /// Returns the number of batches since the last probe started.
@@ -95,12 +102,12 @@ impl Rate {
     }
 
     /// Returns the next size to measure. Sizes double while the gain exceeds the tolerance.
-    fn untried(&self, tolerance: f64) -> Option<usize> {
+    fn untried(&self) -> Option<usize> {
         let mut before = f64::INFINITY;
         for (recent, power) in self.buckets.iter().zip(0_u32..) {
             match recent.median() {
                 Some(seconds) if recent.len() >= ENOUGH => {
-                    if seconds > before * (1.0 - tolerance) {
+                    if seconds > before * (1.0 - TOLERANCE) {
                         return None;
                     }
                     before = seconds;
@@ -115,18 +122,17 @@ impl Rate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::TIME_SLICE;
 
     /// Returns the state for a network that needs `millis` per row at 1, 2, 4, ... rows, with the last value
     /// for all larger batches.
     fn settled(millis: &[f64]) -> (Rate, usize) {
         let mut rate = Rate::default();
         for _ in 0..FIRST_PROBE * 2 - 1 {
-            let rows = rate.target_rows(TIME_SLICE, 0.02, 1024);
+            let rows = rate.target_rows();
             let each = millis.get(rows.ilog2() as usize).or(millis.last()).unwrap();
             rate.note(rows, Duration::from_secs_f64(each * rows as f64 / 1e3));
         }
-        let aim = rate.target_rows(TIME_SLICE, 0.02, 1024);
+        let aim = rate.target_rows();
         (rate, aim)
     }
 
@@ -163,7 +169,7 @@ mod tests {
             let mut rate = Rate::default();
             let mut random = Random(host);
             for _ in 0..1000 {
-                let rows = rate.target_rows(TIME_SLICE, 0.02, 32);
+                let rows = rate.target_rows().min(32);
                 let pays = rows <= 2;
                 rows_of[usize::from(pays)] += rows;
                 let alone = rows as f64 * if pays { 0.0153 } else { 0.017 } * (0.95 + random.next() / 10.0);
@@ -187,7 +193,7 @@ mod tests {
     fn what_disturbed_the_first_runs_is_soon_forgotten() {
         let mut rate = Rate::default();
         for run in 0..PROBE {
-            let rows = rate.target_rows(TIME_SLICE, 0.02, 1024);
+            let rows = rate.target_rows();
             let each = if run < ENOUGH as u64 {
                 40.0
             } else {
@@ -195,7 +201,7 @@ mod tests {
             };
             rate.note(rows, Duration::from_secs_f64(each * rows as f64 / 1e3));
         }
-        assert_eq!(rate.efficient_batch(0.02), 1);
+        assert_eq!(rate.efficient_batch(), 1);
     }
 
     #[test]
@@ -203,7 +209,7 @@ mod tests {
         let (mut rate, _) = settled(&[10.0]);
         let sizes: Vec<usize> = (0..PROBE)
             .map(|_| {
-                let rows = rate.target_rows(TIME_SLICE, 0.02, 1024);
+                let rows = rate.target_rows();
                 let each = if rows == 1 { 10.0 } else { 5.0 };
                 rate.note(rows, Duration::from_secs_f64(each * rows as f64 / 1e3));
                 rows

@@ -6,7 +6,7 @@ use super::in_flight::{Payer, Running};
 use super::lane::LaneActivity;
 use super::needs::{MeasuredBytes, Needs};
 use super::recent::TENANTS;
-use super::work::{BatchEnd, MemoryUsage};
+use super::work::{BatchEnd, MemoryUsage, TIME_SLICE};
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
@@ -184,7 +184,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
                 self.predictions.misses += 1;
                 note_no_memory(&mut known.needs, running, kept);
                 if running.uses_all_memory {
-                    let forget = now + self.rules.time_slice * 120;
+                    let forget = now + TIME_SLICE * 120;
                     known.needs.note_refused(running.rows, running.bytes, forget);
                 }
                 if self.rules.keeps {

@@ -3,6 +3,7 @@
 use super::Device;
 use super::recent::{Activity, TENANTS};
 use super::stages::StageState;
+use super::work::TIME_SLICE;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,8 +32,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
     pub(super) fn short_limit(&self, tenant: &Arc<str>, now: Duration) -> Duration {
         // On an overloaded machine, no batch ends within two slices, so the batches of other tenants count too.
         let others = self.active_others(tenant, now).map(|activity| activity.took);
-        let slice = self.rules.time_slice;
-        others.min().unwrap_or_default().max(slice) * SHORT
+        others.min().unwrap_or_default().max(TIME_SLICE) * SHORT
     }
 
     /// True if `tenant` may start a batch that is not known to be short. While other tenants are active, such

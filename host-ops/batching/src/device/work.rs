@@ -5,8 +5,8 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time slice, the maximum duration of engine batches with several rows. Short compared with waits that users
-/// notice, and long compared with the fixed cost of an execution.
+/// Time slice, the maximum duration of engine batches with several rows, and the time during which waiting work is
+/// overtaken. Short compared with waits that users notice, and long compared with the fixed cost of an execution.
 pub const TIME_SLICE: Duration = Duration::from_millis(500);
 
 /// Configuration of a device.
@@ -14,13 +14,6 @@ pub const TIME_SLICE: Duration = Duration::from_millis(500);
 pub struct DeviceRules {
     /// Number of lanes. Each lane executes one batch at a time.
     pub lanes: usize,
-    /// Time slice. Limits the duration of batches with several rows, and the time during which waiting work
-    /// is overtaken.
-    pub time_slice: Duration,
-    /// Tolerated loss of an efficient batch, relative to the best rate.
-    pub tolerance: f64,
-    /// Maximum number of rows of a batch.
-    pub most_rows: usize,
     /// Maximum number of open sessions per lane, regardless of memory.
     pub sessions_per_lane: usize,
     /// Maximum number of work items in the queue, summed over the tenants.
@@ -40,14 +33,10 @@ pub struct DeviceRules {
 }
 
 impl DeviceRules {
-    /// Returns rules for `lanes` lanes, time slices of [`TIME_SLICE`], a tolerance of 2 % and batches of up to
-    /// 1,024 rows.
+    /// Returns rules for `lanes` lanes.
     pub fn for_lanes(lanes: usize) -> Self {
         Self {
             lanes,
-            time_slice: TIME_SLICE,
-            tolerance: 0.02,
-            most_rows: 1024,
             sessions_per_lane: 64,
             works: 1024,
             bytes: 1 << 30,

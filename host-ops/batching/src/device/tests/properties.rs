@@ -81,7 +81,7 @@ fn assert_not_idle(world: &World) {
     if device.idle() == 0 {
         return;
     }
-    let due = world.now.checked_sub(device.rules.time_slice);
+    let due = world.now.checked_sub(TIME_SLICE);
     let kept = due.is_some_and(|due| device.queue.passed(due).next().is_some());
     let idle_sessions: u64 = device
         .lanes
