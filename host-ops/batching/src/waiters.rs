@@ -23,9 +23,9 @@ pub trait Policy {
     /// Returns the reason if the request is rejected.
     fn ask(&mut self, id: u64, tenant: &str, request: Self::Request) -> Result<(), Self::Refused>;
 
-    /// Removes the next request to serve at the time `now` and returns it with its share. `None` if no
-    /// request can be served until another one arrives or a share is given back.
-    fn next(&mut self, now: Instant) -> Option<(u64, Self::Share)>;
+    /// Removes the next request to serve and returns it with its share. `None` if no request can be served until
+    /// another one arrives or a share is given back.
+    fn next(&mut self) -> Option<(u64, Self::Share)>;
 
     /// Returns the request displaced by the latest call of [`Self::ask`]. [`Waiters`] dismisses this request.
     fn displaced(&mut self) -> Option<u64> {
@@ -157,7 +157,7 @@ impl<P: Policy> Waiters<P> {
     /// Serves all requests that can be served now.
     fn hand_out(self: &Arc<Self>, mut state: MutexGuard<'_, State<P>>) {
         let since = Instant::now();
-        while let Some((id, share)) = state.policy.next(since) {
+        while let Some((id, share)) = state.policy.next() {
             let waiter = state.waiting.remove(&id);
             let held = HeldShare {
                 share,

@@ -5,7 +5,7 @@ use super::kind::Kind;
 use crate::waiters::Policy;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use strum::{EnumCount, IntoEnumIterator};
 
 /// Reservations and waiting requests.
@@ -472,7 +472,7 @@ impl Policy for Ledger {
         Ok(())
     }
 
-    fn next(&mut self, _now: Instant) -> Option<(u64, Reservation)> {
+    fn next(&mut self) -> Option<(u64, Reservation)> {
         let (id, units) = self.choose()?;
         let (tenant, ask) = self.waiting.remove(&id)?;
         Some((id, self.book(tenant, ask.kind, ask.bytes(units), units)))

@@ -3,7 +3,7 @@ use crate::waiters::Policy;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
 use std::iter;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const BUDGET: Budget = Budget {
     bytes: 1000,
@@ -84,7 +84,7 @@ proptest! {
         let mut ends = ends.iter().cycle();
         while !running.is_empty() {
             let before = (done.len(), asked.len());
-            while let Some((id, reservation)) = ledger.next(Instant::now()) {
+            while let Some((id, reservation)) = ledger.next() {
                 check(&ledger);
                 let number = asked.remove(&id).unwrap();
                 let job = running.get_mut(&number).unwrap();
@@ -117,7 +117,7 @@ proptest! {
         let mut held: BTreeMap<&str, Vec<Reservation>> = BTreeMap::new();
         let mut back = order.into_iter();
         loop {
-            while let Some((_, reservation)) = ledger.next(Instant::now()) {
+            while let Some((_, reservation)) = ledger.next() {
                 check(&ledger);
                 let name = names.into_iter().find(|name| **name == *reservation.tenant).unwrap();
                 held.entry(name).or_default().push(reservation);
@@ -143,20 +143,20 @@ fn who_has_its_share_keeps_nobody_waiting() {
     });
     let all = ledger.reserve("hog", Kind::Grant, 80).unwrap();
     ledger.ask(1, "hog", Ask::exactly(Kind::Grant, 30)).unwrap();
-    assert!(ledger.next(Instant::now()).is_none());
+    assert!(ledger.next().is_none());
     // A later kind comes first, unless the tenant has exceeded its share.
     ledger.ask(2, "modest", Ask::exactly(Kind::Request, 10)).unwrap();
-    let (id, modest) = ledger.next(Instant::now()).unwrap();
+    let (id, modest) = ledger.next().unwrap();
     assert_eq!((id, modest.bytes), (2, 10));
     ledger.give_back(&all, Duration::ZERO);
-    assert_eq!(ledger.next(Instant::now()).map(|(id, _)| id), Some(1));
+    assert_eq!(ledger.next().map(|(id, _)| id), Some(1));
 }
 
 /// A first request that exceeds the fair share is served when it fits, and does not block the queue until then. A
 /// request within the share blocks tenants with more memory, but not tenants with little memory.
 #[test]
 fn a_large_request_delays_neither_fair_nor_modest_ones() {
-    let served = |ledger: &mut Ledger| ledger.next(Instant::now());
+    let served = |ledger: &mut Ledger| ledger.next();
     let mut ledger = Ledger::new(BUDGET);
     let unread = ledger.reserve("unread", Kind::Grant, 300).unwrap();
     let all = ledger.most(Kind::Grant);
@@ -196,10 +196,10 @@ fn a_reader_leaves_memory_for_others() {
     ledger.ask(1, "hog", Ask::exactly(Kind::Read, 20)).unwrap();
     ledger.ask(2, "hog", Ask::exactly(Kind::Request, 60)).unwrap();
     ledger.ask(3, "other", Ask::exactly(Kind::Read, 5)).unwrap();
-    assert_eq!(ledger.next(Instant::now()).map(|(id, _)| id), Some(3));
-    assert!(ledger.next(Instant::now()).is_none());
+    assert_eq!(ledger.next().map(|(id, _)| id), Some(3));
+    assert!(ledger.next().is_none());
     ledger.give_back(&reads.pop().unwrap(), Duration::ZERO);
-    assert_eq!(ledger.next(Instant::now()).map(|(id, _)| id), Some(1));
+    assert_eq!(ledger.next().map(|(id, _)| id), Some(1));
 }
 
 #[test]
@@ -212,12 +212,12 @@ fn a_reader_that_leaves_memory_for_others_does_not_block_them() {
     assert_eq!((ledger.room(Kind::Read), ledger.room(Kind::Grant)), (39, 19));
     ledger.ask(1, "hog", Ask::exactly(Kind::Read, 20)).unwrap();
     ledger.ask(2, "fair", Ask::exactly(Kind::Grant, 15)).unwrap();
-    let (id, grant) = ledger.next(Instant::now()).unwrap();
+    let (id, grant) = ledger.next().unwrap();
     assert_eq!(id, 2);
     for reservation in [grant, lane, read, fair] {
         ledger.give_back(&reservation, Duration::ZERO);
     }
-    assert_eq!(ledger.next(Instant::now()).map(|(id, _)| id), Some(1));
+    assert_eq!(ledger.next().map(|(id, _)| id), Some(1));
 }
 
 /// Simulates a tenant that replaces each released read by a new request until the request `wanted` is served.
@@ -225,7 +225,7 @@ fn a_reader_that_leaves_memory_for_others_does_not_block_them() {
 fn reads_until(ledger: &mut Ledger, mut reads: VecDeque<Reservation>, wanted: u64) -> usize {
     let mut given_back = 0;
     for id in 10_000.. {
-        while let Some((id, got)) = ledger.next(Instant::now()) {
+        while let Some((id, got)) = ledger.next() {
             check(ledger);
             if id == wanted {
                 return given_back;
@@ -248,9 +248,7 @@ fn who_reads_on_and_on_keeps_nobody_waiting_for_longer_than_its_reads_take() {
         for id in 1..100 {
             ledger.ask(id, "hog", Ask::exactly(Kind::Read, 20)).unwrap();
         }
-        let reads: VecDeque<_> = iter::from_fn(|| ledger.next(Instant::now()))
-            .map(|(_, read)| read)
-            .collect();
+        let reads: VecDeque<_> = iter::from_fn(|| ledger.next()).map(|(_, read)| read).collect();
         assert!(
             ledger.room(kind) < 20 + BUDGET.read / 2 && reads.len() > 30,
             "a single tenant can hold almost all memory: {ledger:?}"
@@ -276,13 +274,13 @@ proptest! {
         for (id, (tenant, step, bytes)) in (1..).zip(asks) {
             let (kind, most) = STEPS[step];
             ledger.ask(id, tenant, Ask::exactly(kind, bytes.min(most))).unwrap();
-            held.extend(iter::from_fn(|| ledger.next(Instant::now())));
+            held.extend(iter::from_fn(|| ledger.next()));
         }
         held.extend(ledger.reserve("", Kind::Lane, lane.min(ledger.room(Kind::Lane))).map(|lane| (0, lane)));
         ledger.set_base(BUDGET.spare);
         for (id, tenant) in (1000..).zip(["d", "e", "f"]) {
             ledger.ask(id, tenant, Ask::exactly(Kind::Request, SMALL)).unwrap();
-            let (next, small) = ledger.next(Instant::now()).unwrap();
+            let (next, small) = ledger.next().unwrap();
             prop_assert_eq!((next, small.bytes), (id, SMALL));
             check(&ledger);
             held.push((id, small));
@@ -372,7 +370,7 @@ fn when_the_base_grows_the_largest_tenant_is_refused_first() {
     assert!(ledger.resize(&mut large, 110).is_err());
     ledger.ask(1, "large", Ask::exactly(Kind::Request, 10)).unwrap();
     ledger.ask(2, "quiet", Ask::exactly(Kind::Request, 20)).unwrap();
-    let (next, quiet) = ledger.next(Instant::now()).unwrap();
+    let (next, quiet) = ledger.next().unwrap();
     assert_eq!((next, quiet.bytes), (2, 20), "the large tenant blocks the queue");
     let more = ledger.reserve("quiet", Kind::Request, 10).unwrap();
     assert!(
@@ -388,6 +386,6 @@ fn when_the_base_grows_the_largest_tenant_is_refused_first() {
         ledger.give_back(&reservation, Duration::ZERO);
     }
     ledger.set_base(0);
-    assert_eq!(ledger.next(Instant::now()).map(|(id, _)| id), Some(1));
+    assert_eq!(ledger.next().map(|(id, _)| id), Some(1));
     check(&ledger);
 }

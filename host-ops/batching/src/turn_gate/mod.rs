@@ -5,7 +5,7 @@ use crate::turns::Turns;
 use crate::waiters::{HeldShare, Policy, Waiters};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A limited number of permits for long work. The tenant with the fewest permits receives the next free one;
 /// between equals, the tenant with less work time. Within a tenant, requests are served first come, first
@@ -195,7 +195,7 @@ impl Policy for GateTurns {
         Ok(())
     }
 
-    fn next(&mut self, _now: Instant) -> Option<(u64, Arc<str>)> {
+    fn next(&mut self) -> Option<(u64, Arc<str>)> {
         let free = self.free();
         if free == 0 {
             return None;

@@ -254,7 +254,7 @@ proptest! {
                     ended.into_iter().for_each(|tenant| gate.give_back(&tenant, Duration::ZERO));
                 }
             }
-            while let Some((id, tenant)) = gate.next(Instant::now()) {
+            while let Some((id, tenant)) = gate.next() {
                 waiting.retain(|(waits, _)| *waits != id);
                 running.push(tenant);
             }
