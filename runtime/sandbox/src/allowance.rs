@@ -13,11 +13,10 @@ const LOG_LINE: u64 = 128;
 
 /// Counts the usage of a request against [`Limits`]. Concurrent calls of an extraction share the same
 /// allowance.
-#[derive(Debug)]
 pub struct Allowance {
     limits: Limits,
-    on_spent: SpentCallback,
-    memory_source: Option<SharedMemorySource>,
+    on_spent: Option<Box<dyn Fn(Spent) + Send + Sync>>,
+    memory_source: Option<Arc<dyn MemorySource>>,
     tensor_bytes: Arc<Counter>,
     object_reads: Counter,
     object_bytes: Counter,
@@ -29,27 +28,7 @@ pub struct Allowance {
     memory_peak: AtomicU64,
 }
 
-/// Callback for spent time, wrapped for `Debug`.
-struct SpentCallback(Option<Box<dyn Fn(Spent) + Send + Sync>>);
-
-impl std::fmt::Debug for SpentCallback {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("OnSpent").field(&self.0.is_some()).finish()
-    }
-}
-
-/// Wrapped for `Debug`.
-#[derive(Clone)]
-struct SharedMemorySource(Arc<dyn MemorySource>);
-
-impl std::fmt::Debug for SharedMemorySource {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Source")
-    }
-}
-
 /// Sum with an upper limit for [`Counter::acquire`].
-#[derive(Debug)]
 struct Counter {
     resource: Resource,
     limit: u64,
@@ -58,7 +37,6 @@ struct Counter {
 }
 
 /// Tensor bytes charged to an allowance, released on drop.
-#[derive(Debug)]
 pub(crate) struct Charge {
     counter: Arc<Counter>,
     bytes: u64,
@@ -69,7 +47,7 @@ impl Allowance {
     /// Creates an allowance without a memory source. Create one per extraction and share it between the
     /// calls.
     pub fn new(limits: Limits) -> Arc<Self> {
-        Self::build(limits, SpentCallback(None), None)
+        Arc::new(Self::build(limits))
     }
 
     /// Creates an allowance that reserves the memory of tensors and guests from `memory_source`. `on_spent`
@@ -79,20 +57,19 @@ impl Allowance {
         memory_source: Arc<dyn MemorySource>,
         on_spent: impl Fn(Spent) + Send + Sync + 'static,
     ) -> Arc<Self> {
-        let on_spent = SpentCallback(Some(Box::new(on_spent)));
-        Self::build(limits, on_spent, Some(SharedMemorySource(memory_source)))
+        Arc::new(Self {
+            on_spent: Some(Box::new(on_spent)),
+            memory_source: Some(memory_source),
+            ..Self::build(limits)
+        })
     }
 
-    fn build(
-        limits: Limits,
-        on_spent: SpentCallback,
-        memory_source: Option<SharedMemorySource>,
-    ) -> Arc<Self> {
+    fn build(limits: Limits) -> Self {
         let tensors = limits.tensor_bytes as u64;
-        Arc::new(Self {
+        Self {
             limits,
-            on_spent,
-            memory_source,
+            on_spent: None,
+            memory_source: None,
             tensor_bytes: Arc::new(Counter::new(Resource::TensorBytes, tensors)),
             object_reads: Counter::new(Resource::ObjectReads, limits.object_reads),
             object_bytes: Counter::new(Resource::ObjectBytes, limits.object_bytes),
@@ -102,7 +79,7 @@ impl Allowance {
             cpu_nanos: AtomicU64::new(0),
             compile_nanos: AtomicU64::new(0),
             memory_peak: AtomicU64::new(0),
-        })
+        }
     }
 
     /// Limits of this allowance.
@@ -153,7 +130,7 @@ impl Allowance {
     }
 
     fn report(&self, spent: Spent) {
-        if let Some(on_spent) = &self.on_spent.0 {
+        if let Some(on_spent) = &self.on_spent {
             on_spent(spent);
         }
     }
@@ -186,7 +163,7 @@ impl Allowance {
 
     /// Returns an empty reservation from the memory source.
     pub(crate) fn reservation(&self) -> MemoryReservation {
-        MemoryReservation::empty(self.memory_source.as_ref().map(|source| Arc::clone(&source.0)))
+        MemoryReservation::empty(self.memory_source.clone())
     }
 
     /// Counts objects that the host reads for the extraction without a call of the guest.
@@ -300,7 +277,7 @@ mod tests {
             ..Limits::default()
         });
         let first = allowance.charge_tensor(60).unwrap();
-        let refused = allowance.charge_tensor(41).unwrap_err();
+        let refused = allowance.charge_tensor(41).err().unwrap();
         assert_eq!(
             refused,
             Breach::Limit {

@@ -1,5 +1,4 @@
 use frostline_tensor::OpError;
-use std::fmt;
 use std::sync::Arc;
 
 /// Source of memory for tensors and the linear memory of guests.
@@ -50,11 +49,5 @@ impl Drop for MemoryReservation {
         if let Some(source) = &self.source {
             source.release(self.bytes);
         }
-    }
-}
-
-impl fmt::Debug for MemoryReservation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("MemoryReservation").field(&self.bytes).finish()
     }
 }
