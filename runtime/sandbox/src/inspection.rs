@@ -28,11 +28,8 @@ pub(crate) fn inspect(bytes: &[u8], config: &SandboxConfig) -> Result<(), Sandbo
         names: Names::default(),
     };
     let outermost = inspection.inspect_binary(bytes, 0)?;
-    match outermost {
-        Encoding::Component => inspection.names.check(),
-        // Exports of a module are checked after conversion to a component.
-        Encoding::Module => inspection.names.check_imports(),
-    }
+    // Exports of a module are checked after conversion to a component.
+    inspection.names.check(outermost == Encoding::Component)
 }
 
 struct Inspection<'a> {

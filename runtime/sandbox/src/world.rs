@@ -26,8 +26,6 @@ const IMPORTS: [&str; 10] = [
 /// Interface that every guest exports, with its functions `describe` and `extract`.
 pub const EXPORT: &str = "frostline:pushdown/prefix@0.2.0";
 
-const EXPORTS: [&str; 1] = [EXPORT];
-
 /// Import modules handled by wit-component: functions of the world itself, exports of the guest, and a newer
 /// naming scheme that can only be checked in the component.
 const BUILTIN_MODULES: [&str; 3] = ["$root", "[export]", "cm32p2"];
@@ -73,19 +71,15 @@ pub(crate) fn imports(component: &Component) -> Vec<String> {
 
 /// Returns true if the component imports `load` of `wasi:nn`. Calls of this function are refused.
 pub(crate) fn imports_load(component: &Component) -> bool {
-    imports_function(component, is_load)
-}
-
-/// Returns true if the component imports a function for which `is` (called with interface and function name)
-/// returns true.
-fn imports_function(component: &Component, is: impl Fn(&str, &str) -> bool) -> bool {
     let engine = component.engine();
     let world = component.component_type();
     world.imports(engine).any(|(name, item)| {
         let ComponentItem::ComponentInstance(interface) = item.ty else {
             return false;
         };
-        interface.exports(engine).any(|(function, _)| is(name, function))
+        interface
+            .exports(engine)
+            .any(|(function, _)| is_load(name, function))
     })
 }
 
@@ -108,14 +102,14 @@ fn check_names(engine: &Engine, component: &Component) -> Result<(), SandboxErro
         names.export(name);
     }
     names.imports_nn_load = imports_load(component);
-    names.check()
+    names.check(true)
 }
 
 /// Imports and exports of a guest.
 #[derive(Default)]
 pub(crate) struct Names {
     unavailable: BTreeSet<String>,
-    exported: [bool; EXPORTS.len()],
+    has_export: bool,
     imports_nn_load: bool,
 }
 
@@ -144,9 +138,7 @@ impl Names {
 
     /// Records an export of a component.
     pub(crate) fn export(&mut self, name: &str) {
-        for (exported, expected) in self.exported.iter_mut().zip(EXPORTS) {
-            *exported |= expected == name;
-        }
+        self.has_export |= name == EXPORT;
     }
 
     fn add_unavailable(&mut self, name: String) {
@@ -155,54 +147,30 @@ impl Names {
         }
     }
 
-    /// Checks imports and exports.
+    /// Checks the imports, and the exports of a component.
     ///
     /// # Errors
     /// Returns [`SandboxError::OtherWorld`] if an import is unavailable or an export is missing.
-    pub(crate) fn check(self) -> Result<(), SandboxError> {
-        let missing = EXPORTS
+    pub(crate) fn check(self, is_component: bool) -> Result<(), SandboxError> {
+        let lacks_export = is_component && !self.has_export;
+        if self.unavailable.is_empty() && !lacks_export {
+            return Ok(());
+        }
+        let imports: Vec<String> = self.unavailable.into_iter().collect();
+        let other_version = imports
             .iter()
-            .zip(self.exported)
-            .filter(|(_, exported)| !exported);
-        let exports: Vec<String> = missing.map(|(name, _)| (*name).to_owned()).collect();
-        other_world(
-            self.unavailable.into_iter().collect(),
-            exports,
-            self.imports_nn_load,
-        )
+            .any(|name| OWN_NAMESPACES.iter().any(|namespace| name.starts_with(namespace)));
+        let mut detail = Vec::new();
+        if other_version {
+            detail.push(format!("available imports: {}", IMPORTS.join(", ")));
+        }
+        if self.imports_nn_load {
+            detail.push(LOAD_WARNING.to_owned());
+        }
+        Err(SandboxError::OtherWorld {
+            imports,
+            exports: Vec::from_iter(lacks_export.then(|| EXPORT.to_owned())),
+            detail: detail.join("; "),
+        })
     }
-
-    /// Checks imports only.
-    ///
-    /// # Errors
-    /// Returns [`SandboxError::OtherWorld`] if an import is unavailable.
-    pub(crate) fn check_imports(self) -> Result<(), SandboxError> {
-        other_world(
-            self.unavailable.into_iter().collect(),
-            Vec::new(),
-            self.imports_nn_load,
-        )
-    }
-}
-
-fn other_world(imports: Vec<String>, exports: Vec<String>, loads: bool) -> Result<(), SandboxError> {
-    if imports.is_empty() && exports.is_empty() {
-        return Ok(());
-    }
-    let other_version = imports
-        .iter()
-        .any(|name| OWN_NAMESPACES.iter().any(|namespace| name.starts_with(namespace)));
-    let mut detail = Vec::new();
-    if other_version {
-        detail.push(format!("available imports: {}", IMPORTS.join(", ")));
-    }
-    if loads {
-        detail.push(LOAD_WARNING.to_owned());
-    }
-    let detail = detail.join("; ");
-    Err(SandboxError::OtherWorld {
-        imports,
-        exports,
-        detail,
-    })
 }
