@@ -70,9 +70,6 @@ pub(crate) enum Breach {
         wanted: u64,
         allowed: u64,
     },
-    /// The guest violated the interface in a call without an error result.
-    #[error("{0}")]
-    Misuse(String),
     /// The host is out of memory.
     #[error("{0}")]
     NoMemory(OpError),

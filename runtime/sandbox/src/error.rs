@@ -287,7 +287,6 @@ impl From<Breach> for SandboxError {
                 wanted,
                 allowed,
             },
-            Breach::Misuse(reason) => Self::bad_answer(reason),
             Breach::NoMemory(error) => Self::HostOperation { error },
         }
     }

@@ -4,7 +4,7 @@
 //! engine have the code `runtime-error` with an explanation.
 
 use crate::bindings::wasi::nn::{errors, graph, inference, tensor};
-use crate::breach::{self, Breach, ImportError, check_limit};
+use crate::breach::{self, ImportError, check_limit};
 use crate::state::{CallState, Graph, GuestTensor};
 use crate::text::{MAX_MESSAGE_BYTES, check_name, one_line};
 use crate::{joined, stage_name};
@@ -132,7 +132,7 @@ impl tensor::HostTensor for CallState {
         pushed.map_err(|error| match error {
             ImportError::Guest(error) => {
                 self.record_host_error(&error);
-                wasmtime::Error::new(Breach::Misuse(error.message))
+                wasmtime::Error::msg(error.message)
             }
             ImportError::Trap(error) => error,
         })
