@@ -17,38 +17,17 @@ use wasmtime::component::Resource;
 /// Guest that is ready to run. Every call runs in a new instance and is isolated from concurrent calls.
 #[derive(Clone)]
 pub struct Guest {
-    shared: Arc<Shared>,
-}
-
-struct Shared {
-    runner: Arc<Runner>,
+    pub(crate) runner: Arc<Runner>,
     /// Tenant in whose turn the guest is described.
-    tenant: Arc<str>,
-    sha256: String,
-    pre: FrozenPrefixPre<CallState>,
+    pub(crate) tenant: Arc<str>,
+    pub(crate) sha256: Arc<str>,
+    pub(crate) pre: FrozenPrefixPre<CallState>,
 }
 
 impl Guest {
-    pub(crate) fn new(
-        runner: Arc<Runner>,
-        tenant: Arc<str>,
-        sha256: String,
-        pre: FrozenPrefixPre<CallState>,
-    ) -> Self {
-        let shared = Shared {
-            runner,
-            tenant,
-            sha256,
-            pre,
-        };
-        Self {
-            shared: Arc::new(shared),
-        }
-    }
-
     /// SHA-256 of the uploaded bytes in lower-case hexadecimal.
     pub fn sha256(&self) -> &str {
-        &self.shared.sha256
+        &self.sha256
     }
 
     /// Memory of the loaded guest in bytes: its compiled image, and a third of this for tables and types. Calls need
@@ -61,12 +40,12 @@ impl Guest {
 
     /// Names of the imported interfaces.
     pub fn imports(&self) -> Vec<String> {
-        world::imports(self.shared.pre.instance_pre().component())
+        world::imports(self.pre.instance_pre().component())
     }
 
     /// Warning about an import that the host refuses to execute.
     pub fn refused_import(&self) -> Option<&'static str> {
-        world::imports_load(self.shared.pre.instance_pre().component()).then_some(world::LOAD_WARNING)
+        world::imports_load(self.pre.instance_pre().component()).then_some(world::LOAD_WARNING)
     }
 
     /// Calls [`Self::describe_within`] with default [`Limits`].
@@ -95,16 +74,16 @@ impl Guest {
         parameters: &str,
         allowance: &Arc<Allowance>,
     ) -> Result<Description, SandboxError> {
-        let shared = Arc::clone(&self.shared);
+        let Self { runner, tenant, .. } = self;
+        let guest = self.clone();
         let model = Arc::clone(model);
         let parameters = parameters.to_owned();
-        let Shared { runner, tenant, .. } = &*self.shared;
         let deadline = runner.config.describe_deadline;
         let permit = runner.permit(tenant).await?;
         let state = CallState::new(&runner.config, Arc::clone(allowance), None);
         let described = runner.threads.run(tenant, allowance.account(), async move {
             let view = arguments::model(&model)?;
-            let Shared { runner, pre, .. } = &*shared;
+            let Self { runner, pre, .. } = &guest;
             let called = runner.call(pre, permit, state, deadline, async |guest, store| {
                 let builder = DescriptionBuilder::new(Arc::clone(&model));
                 let builder = store.data_mut().table.push(builder)?;
@@ -140,10 +119,10 @@ impl Guest {
         call: &Call,
         context: CallContext,
     ) -> Result<Extracted, SandboxError> {
-        let shared = Arc::clone(&self.shared);
+        let guest = self.clone();
         let call = call.clone();
         let sample_count = samples.len();
-        let runner = &self.shared.runner;
+        let runner = &self.runner;
         let host = Handle::try_current().unwrap_or_else(|_| runner.threads.handle().clone());
         let versions = arguments::versions(samples);
         let samples = samples.to_vec();
@@ -160,7 +139,7 @@ impl Guest {
                 versions,
                 host,
             };
-            let Shared { runner, pre, .. } = &*shared;
+            let Self { runner, pre, .. } = &guest;
             let state = CallState::new(&runner.config, Arc::clone(&allowance), Some(extraction));
             let job = arguments::job(&call, &samples)?;
             let (mut instance, answered) = runner

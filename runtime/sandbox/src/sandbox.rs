@@ -1,6 +1,6 @@
 use crate::allowance::Allowance;
 use crate::artifacts::Artifacts;
-use crate::bindings::{FrozenPrefix, FrozenPrefixPre};
+use crate::bindings::FrozenPrefix;
 use crate::child::{Compilation, KillOnDrop};
 use crate::compiler::ChildCompiler;
 use crate::config::{Compiler, Limits, SandboxConfig};
@@ -110,15 +110,7 @@ impl Sandbox {
         bytes: impl Into<Bytes>,
         allowance: &Arc<Allowance>,
     ) -> Result<Guest, SandboxError> {
-        let after = self.inner.runner.config.prepare_deadline;
-        match tokio::time::timeout(after, self.prepare_in_turn(bytes.into(), allowance)).await {
-            Ok(prepared) => {
-                let (sha256, pre) = prepared?;
-                let runner = Arc::clone(&self.inner.runner);
-                Ok(Guest::new(runner, Arc::clone(&self.tenant), sha256, pre))
-            }
-            Err(_) => Err(SandboxError::PrepareDeadline { after }),
-        }
+        self.in_time(self.prepare_in_turn(bytes.into(), allowance)).await
     }
 
     /// Returns the guest with this SHA-256 from the cache, without its bytes, or `None` if it is not cached for the
@@ -132,27 +124,26 @@ impl Sandbox {
         sha256: &str,
         allowance: &Arc<Allowance>,
     ) -> Result<Option<Guest>, SandboxError> {
-        let after = self.inner.runner.config.prepare_deadline;
         let sha256 = sha256.to_owned();
-        let loading = self.load_in_turn(move || sha256, allowance);
-        let loaded = tokio::time::timeout(after, loading).await;
-        let loaded = loaded.map_err(|_| SandboxError::PrepareDeadline { after })??;
-        let runner = &self.inner.runner;
-        Ok(loaded.map(|(sha256, pre)| Guest::new(Arc::clone(runner), Arc::clone(&self.tenant), sha256, pre)))
+        self.in_time(self.load_in_turn(move || sha256, allowance)).await
     }
 
-    async fn prepare_in_turn(
+    /// Waits for a preparation up to the deadline.
+    async fn in_time<T>(
         &self,
-        bytes: Bytes,
-        allowance: &Arc<Allowance>,
-    ) -> Result<Prepared, SandboxError> {
+        preparation: impl Future<Output = Result<T, SandboxError>>,
+    ) -> Result<T, SandboxError> {
+        let after = self.inner.runner.config.prepare_deadline;
+        let prepared = tokio::time::timeout(after, preparation).await;
+        prepared.map_err(|_| SandboxError::PrepareDeadline { after })?
+    }
+
+    async fn prepare_in_turn(&self, bytes: Bytes, allowance: &Arc<Allowance>) -> Result<Guest, SandboxError> {
         // Cached guests do not wait for compilations.
         let hashed = bytes.clone();
-        if let Some(prepared) = self
-            .load_in_turn(move || hex::encode(Sha256::digest(&hashed)), allowance)
-            .await?
-        {
-            return Ok(prepared);
+        let loading = self.load_in_turn(move || hex::encode(Sha256::digest(&hashed)), allowance);
+        if let Some(guest) = loading.await? {
+            return Ok(guest);
         }
         let permit = self.permit(&self.inner.compilations).await?;
         let compilation = Compilation::default();
@@ -177,7 +168,7 @@ impl Sandbox {
         &self,
         sha256: impl FnOnce() -> String + Send + 'static,
         allowance: &Arc<Allowance>,
-    ) -> Result<Option<Prepared>, SandboxError> {
+    ) -> Result<Option<Guest>, SandboxError> {
         if self.inner.artifacts.is_none() {
             return Ok(None);
         }
@@ -197,34 +188,32 @@ impl Sandbox {
         Ok(gate.enter(&self.tenant, Share::Adaptive).await?)
     }
 
-    fn compile_once(&self, bytes: &[u8], compilation: &Compilation) -> Result<Prepared, SandboxError> {
+    fn compile_once(&self, bytes: &[u8], compilation: &Compilation) -> Result<Guest, SandboxError> {
         let sha256 = hex::encode(Sha256::digest(bytes));
         // Another request may have compiled the guest in the meantime.
         if let Some(loaded) = self.load(&sha256)? {
             return Ok(loaded);
         }
         let component = self.compile(bytes, &sha256, compilation)?;
-        Ok((
-            sha256,
-            world::link(&self.inner.runner.engine, &self.inner.linker, &component)?,
-        ))
+        self.link(&sha256, &component)
     }
 
     /// Loads and links a cached guest. Returns `None` if the cache does not contain it.
-    fn load(&self, sha256: &str) -> Result<Option<Prepared>, SandboxError> {
-        let Inner {
-            runner,
-            linker,
-            artifacts,
-            ..
-        } = &*self.inner;
-        let stored = artifacts
-            .as_ref()
-            .and_then(|artifacts| artifacts.load(&runner.engine, &self.tenant, sha256));
-        let linked = stored
-            .map(|component| world::link(&runner.engine, linker, &component))
-            .transpose()?;
-        Ok(linked.map(|pre| (sha256.to_owned(), pre)))
+    fn load(&self, sha256: &str) -> Result<Option<Guest>, SandboxError> {
+        let engine = &self.inner.runner.engine;
+        let artifacts = self.inner.artifacts.as_ref();
+        let stored = artifacts.and_then(|artifacts| artifacts.load(engine, &self.tenant, sha256));
+        stored.map(|component| self.link(sha256, &component)).transpose()
+    }
+
+    fn link(&self, sha256: &str, component: &Component) -> Result<Guest, SandboxError> {
+        let Inner { runner, linker, .. } = &*self.inner;
+        Ok(Guest {
+            pre: world::link(&runner.engine, linker, component)?,
+            runner: Arc::clone(runner),
+            tenant: Arc::clone(&self.tenant),
+            sha256: Arc::from(sha256),
+        })
     }
 
     fn compile(
@@ -253,6 +242,3 @@ impl Sandbox {
         Ok(component)
     }
 }
-
-/// SHA-256 and linked component of a guest.
-type Prepared = (String, FrozenPrefixPre<CallState>);
