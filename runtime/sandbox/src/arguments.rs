@@ -7,7 +7,7 @@ use crate::call::{Call, CutView, ModelView};
 use crate::error::SandboxError;
 use crate::stage_name;
 use crate::tensors::element_type_of;
-use frostline_tensor::{DType, SampleRef};
+use frostline_tensor::SampleRef;
 use frostline_wire::TensorInfo;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,14 +30,9 @@ pub(crate) fn model(model: &ModelView) -> Result<prefix::Model, SandboxError> {
 }
 
 fn cut(cut: &CutView) -> Result<prefix::Cut, SandboxError> {
-    let activation = TensorInfo {
-        name: cut.name.clone(),
-        dtype: DType::F32,
-        shape: cut.shape.clone(),
-    };
     Ok(prefix::Cut {
         name: cut.name.clone(),
-        tensors: infos(&[activation])?,
+        tensors: infos(&[cut.info()])?,
     })
 }
 

@@ -30,6 +30,17 @@ pub struct CutView {
     pub shape: Vec<usize>,
 }
 
+impl CutView {
+    /// Returns the tensor at this cut for guests.
+    pub(crate) fn info(&self) -> TensorInfo {
+        TensorInfo {
+            name: self.name.clone(),
+            dtype: DType::F32,
+            shape: self.shape.clone(),
+        }
+    }
+}
+
 impl ModelView {
     /// Returns the input tensors for guests.
     pub(crate) fn inputs(&self) -> Cow<'_, [TensorInfo]> {
@@ -114,11 +125,7 @@ impl Call {
 fn tensors_at(model: &ModelView, served: &ServedCut) -> Option<Vec<TensorInfo>> {
     let (_, cut) = model.cut(&served.name)?;
     Some(match &served.activation {
-        Activation::Faithful => vec![TensorInfo {
-            name: cut.name.clone(),
-            dtype: DType::F32,
-            shape: cut.shape.clone(),
-        }],
+        Activation::Faithful => vec![cut.info()],
         Activation::Custom(tensors) => tensors.clone(),
     })
 }

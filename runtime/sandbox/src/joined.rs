@@ -32,10 +32,7 @@ pub(crate) fn input(
             OpError::runtime("cannot use normalized pixels as a joint input; cast them first").into(),
         );
     }
-    let rows = rows(&tensors, infos)?;
-    let row = TensorInfo::row_shape(infos)
-        .ok_or_else(|| OpError::runtime("model inputs exceed the maximum row size"))?;
-    let (tensor, charge) = join(&tensors, infos, &row, rows, allowance)?;
+    let (tensor, charge) = join(&tensors, infos, allowance)?;
     Ok(GuestTensor {
         tensor,
         pixels: None,
@@ -65,11 +62,7 @@ pub(crate) fn activations(
         .iter()
         .map(|(name, tensor)| (name.as_str(), tensor))
         .collect();
-    let rows = rows(&named, infos).map_err(SandboxError::bad_answer)?;
-    let row = TensorInfo::row_shape(infos)
-        .ok_or_else(|| SandboxError::bad_answer("tensors exceed the maximum row size"))?;
-    let joined = join(&named, infos, &row, rows, allowance);
-    let (tensor, _) = joined.map_err(SandboxError::from_import)?;
+    let (tensor, _) = join(&named, infos, allowance).map_err(SandboxError::from_import)?;
     Ok(tensor)
 }
 
@@ -113,14 +106,16 @@ fn find<'a>(tensors: &[(&str, &'a Tensor)], info: &TensorInfo) -> Result<&'a Ten
         .ok_or_else(|| OpError::runtime(format!("the tensor {:?} is missing", info.name)))
 }
 
-/// Copies tensors that passed [`rows`] into rows of shape `row`.
+/// Copies tensors into rows.
 fn join(
     tensors: &[(&str, &Tensor)],
     infos: &[TensorInfo],
-    row: &Shape,
-    rows: usize,
     allowance: &Allowance,
 ) -> Result<(Tensor, Charge), ImportError> {
+    let rows = rows(tensors, infos)?;
+    // The tensors of a cut were checked when the call was created.
+    let row = TensorInfo::row_shape(infos)
+        .ok_or_else(|| OpError::runtime("model inputs exceed the maximum row size"))?;
     let shape = row.batched(rows);
     let bytes = shape.bytes(DType::F32.size()).map_err(OpError::from)?;
     // Converting a part needs up to the same memory again.
@@ -150,22 +145,19 @@ fn join(
 
 /// Refuses integers that `f32` cannot represent, which would silently become others.
 fn check_exact(tensor: &Tensor, name: &str) -> Result<(), OpError> {
-    let inexact = match tensor.data() {
-        Data::I64(values) => values
-            .iter()
-            .copied()
-            .find(|value| value.unsigned_abs() > LARGEST_EXACT),
-        Data::I32(values) => values
-            .iter()
-            .copied()
-            .map(i64::from)
-            .find(|value| value.unsigned_abs() > LARGEST_EXACT),
+    let found = match tensor.data() {
+        Data::I64(values) => values.iter().copied().find(is_inexact),
+        Data::I32(values) => values.iter().copied().map(i64::from).find(is_inexact),
         _ => None,
     };
-    match inexact {
+    match found {
         Some(value) => Err(OpError::invalid(format!(
             "the tensor {name:?} contains {value}, but integers are exact only up to {LARGEST_EXACT}"
         ))),
         None => Ok(()),
     }
+}
+
+fn is_inexact(value: &i64) -> bool {
+    value.unsigned_abs() > LARGEST_EXACT
 }
