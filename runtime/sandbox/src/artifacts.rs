@@ -51,7 +51,9 @@ impl Artifacts {
         };
         match compiled.load(engine) {
             Ok(component) => {
-                touch(&path);
+                if let Err(error) = frostline_sealed::touch(&path) {
+                    tracing::debug!(artifact = %path.display(), %error, "failed to update the access time of a cached guest");
+                }
                 Some(component)
             }
             Err(error) => {
@@ -98,13 +100,6 @@ impl Artifacts {
     fn name(&self, tenant: &str, sha256: &str) -> String {
         let of_tenant = Sha256::digest(format!("{sha256} {tenant}"));
         format!("{}-{}.{EXTENSION}", hex::encode(of_tenant), self.engine)
-    }
-}
-
-/// Updates the last use, which [`lru::files`] reads.
-fn touch(path: &Path) {
-    if let Err(error) = frostline_sealed::touch(path) {
-        tracing::debug!(artifact = %path.display(), %error, "failed to update the access time of a cached guest");
     }
 }
 

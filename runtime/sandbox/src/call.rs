@@ -184,14 +184,3 @@ pub struct Extracted {
     /// Failed samples by ascending index.
     pub failed: Vec<SampleFailure>,
 }
-
-impl Extracted {
-    /// Marks all failed samples as host-caused if `host_failed`, because only the guest knows which samples
-    /// the host failed.
-    pub(crate) fn mark_host_caused(mut self, host_failed: bool) -> Self {
-        for failure in &mut self.failed {
-            failure.error.host_caused |= host_failed;
-        }
-        self
-    }
-}

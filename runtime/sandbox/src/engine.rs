@@ -4,8 +4,7 @@ use crate::error::SandboxError;
 use frostline_tensor::Cause;
 use std::time::Duration;
 use wasmtime::{
-    Config, Engine, EngineWeak, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig,
-    RegallocAlgorithm,
+    Config, Engine, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig, RegallocAlgorithm,
 };
 
 /// Maximum number of core instances of a guest, equal to the number of tables.
@@ -90,7 +89,7 @@ fn start_ticking(engine: &Engine, tick: Duration) -> Result<(), SandboxError> {
         reason = "an engine advances epochs on a single thread"
     )]
     let started = thread.spawn(move || {
-        while advance(&weak) {
+        while weak.upgrade().map(|engine| engine.increment_epoch()).is_some() {
             std::thread::sleep(tick);
         }
     });
@@ -100,16 +99,6 @@ fn start_ticking(engine: &Engine, tick: Duration) -> Result<(), SandboxError> {
             error,
         ))
     })
-}
-
-fn advance(engine: &EngineWeak) -> bool {
-    match engine.upgrade() {
-        Some(engine) => {
-            engine.increment_epoch();
-            true
-        }
-        None => false,
-    }
 }
 
 #[cfg(test)]

@@ -152,21 +152,14 @@ pub enum SandboxError {
 }
 
 /// Limited resource of the compiler.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
 pub enum CompileCost {
     /// Bytes of address space.
+    #[strum(serialize = "bytes of memory")]
     MemoryBytes,
     /// Seconds of CPU time.
+    #[strum(serialize = "seconds of CPU time")]
     CpuSeconds,
-}
-
-impl std::fmt::Display for CompileCost {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::MemoryBytes => "bytes of memory",
-            Self::CpuSeconds => "seconds of CPU time",
-        })
-    }
 }
 
 impl CompileCost {
@@ -184,19 +177,13 @@ impl SandboxError {
     /// guest returned `too-large`. The host chooses the number of samples by its speed, so a call with fewer
     /// samples can succeed.
     pub fn needs_fewer_samples(&self) -> bool {
-        let resource = match self {
-            Self::Limit { resource, .. } => resource,
-            Self::Failed(error) => return error.code == OpErrorCode::TooLarge,
-            _ => return false,
-        };
-        match resource {
-            Resource::Memory | Resource::TableElements | Resource::Handles | Resource::TensorBytes => true,
-            Resource::ObjectReads
-            | Resource::ObjectBytes
-            | Resource::OutputBytes
-            | Resource::LogBytes
-            | Resource::CpuMillis
-            | Resource::SliceMillis => false,
+        match self {
+            Self::Limit { resource, .. } => matches!(
+                resource,
+                Resource::Memory | Resource::TableElements | Resource::Handles | Resource::TensorBytes
+            ),
+            Self::Failed(error) => error.code == OpErrorCode::TooLarge,
+            _ => false,
         }
     }
 

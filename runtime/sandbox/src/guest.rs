@@ -147,7 +147,7 @@ impl Guest {
                     guest.frostline_pushdown_prefix().call_extract(store, &job).await
                 })
                 .await?;
-            let host_error = instance.take_host_error();
+            let host_error = instance.store.data_mut().host_error.take();
             let extracted = || -> Result<Extracted, SandboxError> {
                 let prefix::Extracted { tensors, failed } =
                     answered.map_err(|error| answer::failure(&error))?;
@@ -158,7 +158,13 @@ impl Guest {
                 Ok(extracted)
             };
             match extracted() {
-                Ok(extracted) => Ok(extracted.mark_host_caused(host_error.is_some())),
+                Ok(mut extracted) => {
+                    // Only the guest knows which samples the host failed.
+                    for failure in &mut extracted.failed {
+                        failure.error.host_caused |= host_error.is_some();
+                    }
+                    Ok(extracted)
+                }
                 Err(error) => Err(error.or_host_error(host_error)),
             }
         });

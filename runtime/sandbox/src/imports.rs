@@ -67,12 +67,8 @@ impl objects::Host for CallState {
         let extraction = self.extraction()?.clone();
         check_object(&object)?;
         extraction.context.allowance.count_reads(1)?;
-        let size = extraction.on_host(
-            extraction
-                .context
-                .objects
-                .size(extraction.pinned(object.key, object.etag)),
-        );
+        let object = extraction.pinned(object.key, object.etag);
+        let size = extraction.on_host(extraction.context.objects.size(object));
         Ok(self.wait_for("reading an object's size", size).await?)
     }
 
@@ -95,12 +91,8 @@ impl objects::Host for CallState {
             .saturating_add(1)
             .min(length.into());
         let range = offset..offset.saturating_add(most);
-        let bytes = extraction.on_host(
-            extraction
-                .context
-                .objects
-                .read(extraction.pinned(object.key, object.etag), range),
-        );
+        let object = extraction.pinned(object.key, object.etag);
+        let bytes = extraction.on_host(extraction.context.objects.read(object, range));
         let bytes = self.wait_for("reading an object", bytes).await?;
         allowance.count_object_bytes(bytes.len())?;
         check_limit(Resource::Memory, bytes.len() as u64, memory)?;

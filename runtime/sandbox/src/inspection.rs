@@ -113,23 +113,19 @@ impl Inspection<'_> {
     }
 
     fn import(&mut self, import: &Imports<'_>, outermost: bool) -> Result<(), SandboxError> {
-        match import {
-            Imports::Single(_, import) if outermost => {
-                self.names.import_of_module(import.module, import.name)
-            }
-            Imports::Single(..) => {}
-            Imports::Compact1 { module, items } => {
-                self.tally.add(GuestPart::Imports, items.count())?;
+        let (module, count) = match import {
+            Imports::Single(_, import) => {
                 if outermost {
-                    self.names.import_of_module(module, "");
+                    self.names.import_of_module(import.module, import.name);
                 }
+                return Ok(());
             }
-            Imports::Compact2 { module, names, .. } => {
-                self.tally.add(GuestPart::Imports, names.count())?;
-                if outermost {
-                    self.names.import_of_module(module, "");
-                }
-            }
+            Imports::Compact1 { module, items } => (module, items.count()),
+            Imports::Compact2 { module, names, .. } => (module, names.count()),
+        };
+        self.tally.add(GuestPart::Imports, count)?;
+        if outermost {
+            self.names.import_of_module(module, "");
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use crate::meter::metered;
 use crate::state::{CallState, GuestTensor};
 use crate::threads::GuestThreads;
 use frostline_batching::{Permit, Share, TurnGate};
-use frostline_tensor::{Cause, OpError, Tensor};
+use frostline_tensor::{Cause, Tensor};
 use std::sync::Arc;
 use std::time::Duration;
 use wasmtime::component::Resource;
@@ -72,7 +72,7 @@ impl Runner {
             }
             Err(_) => instance.store.data().deadline_error(deadline),
         };
-        Err(error.or_host_error(instance.take_host_error()))
+        Err(error.or_host_error(instance.store.data_mut().host_error.take()))
     }
 
     /// Creates the store of a call. Sets the resource limits and the interruption at each tick.
@@ -91,16 +91,11 @@ impl Runner {
 /// Instance of a call with the permit. The field order matters. If the permit were released first, the next
 /// call could find the pool full.
 pub(crate) struct Instance {
-    store: Store<CallState>,
+    pub(crate) store: Store<CallState>,
     _permit: Permit,
 }
 
 impl Instance {
-    /// Removes and returns the first host-caused error of the call.
-    pub(crate) fn take_host_error(&mut self) -> Option<OpError> {
-        self.store.data_mut().take_host_error()
-    }
-
     /// Takes the tensors returned by the guest and drops the rest of the store.
     pub(crate) fn take_tensors(
         mut self,

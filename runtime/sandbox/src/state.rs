@@ -42,7 +42,7 @@ pub(crate) struct CallState {
     pub(crate) last_words: Option<String>,
     /// First host-caused error. The call then counts as failed by the host, no matter how the guest handled
     /// the error.
-    host_error: Option<OpError>,
+    pub(crate) host_error: Option<OpError>,
     /// Name of the host operation in progress.
     pending_operation: Option<&'static str>,
     pub(crate) memory_cap: usize,
@@ -101,11 +101,6 @@ impl CallState {
         if error.host_caused && self.host_error.is_none() {
             self.host_error = Some(error.clone());
         }
-    }
-
-    /// Removes and returns the first host-caused error of this call.
-    pub(crate) fn take_host_error(&mut self) -> Option<OpError> {
-        self.host_error.take()
     }
 
     /// Waits for a host operation. `what` is the name used in messages.
