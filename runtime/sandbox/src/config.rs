@@ -1,4 +1,3 @@
-use crate::bounds::GuestBounds;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,14 +25,9 @@ pub struct SandboxConfig {
     /// needs about five. A thousand allows guests to process samples individually, but stops a guest from
     /// leaking handles.
     pub handles: usize,
-    /// Interval at which guest code is interrupted to switch between guests and to check deadlines. Shorter
-    /// intervals cause more switches. Calls can exceed their deadline by up to one tick.
-    pub tick: Duration,
     /// Maximum size of an uploaded guest in bytes. Guests in Rust have tens of kilobytes. Compile time is
     /// proportional to the size, and an in-process compilation cannot be interrupted.
     pub upload_bytes: usize,
-    /// Bounds of a guest's parts.
-    pub bounds: GuestBounds,
     /// Process in which guests are compiled.
     pub compiler: Compiler,
     /// Maximum address space of a [`Compiler::Child`] in bytes. The program needs some hundred megabytes, and
@@ -67,9 +61,7 @@ impl Default for SandboxConfig {
             memory_reservation: 4 << 30,
             table_elements: 20_000,
             handles: 1_000,
-            tick: Duration::from_millis(5),
             upload_bytes: 16 << 20,
-            bounds: GuestBounds::default(),
             compiler: Compiler::default(),
             compiler_memory_bytes: 2 << 30,
             compiler_cpu_seconds: 45,

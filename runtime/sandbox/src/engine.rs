@@ -18,6 +18,10 @@ const STACK_BYTES: usize = 1 << 20;
 /// calls use less.
 const RESIDENT_STACK_BYTES: usize = 16 << 10;
 
+/// Interval at which guest code is interrupted to switch between guests and to check deadlines. Shorter intervals
+/// cause more switches. Calls can exceed their deadline by up to one interval.
+pub(crate) const TICK: Duration = Duration::from_millis(5);
+
 /// Creates an engine with the limits of [`SandboxConfig`] and starts the thread that advances the epoch.
 pub(crate) fn start(config: &SandboxConfig) -> Result<Engine, SandboxError> {
     let engine = Engine::new(&engine_config(config)).map_err(|error| {
@@ -26,7 +30,7 @@ pub(crate) fn start(config: &SandboxConfig) -> Result<Engine, SandboxError> {
              `memory_reservation`"
         ))
     })?;
-    start_ticking(&engine, config.tick)?;
+    start_ticking(&engine)?;
     Ok(engine)
 }
 
@@ -80,8 +84,8 @@ fn pool(config: &SandboxConfig) -> PoolingAllocationConfig {
     pool
 }
 
-/// Advances the epoch every `tick` until the engine is dropped.
-fn start_ticking(engine: &Engine, tick: Duration) -> Result<(), SandboxError> {
+/// Advances the epoch every [`TICK`] until the engine is dropped.
+fn start_ticking(engine: &Engine) -> Result<(), SandboxError> {
     let weak = engine.weak();
     let thread = std::thread::Builder::new().name("guest-ticks".to_owned());
     #[expect(
@@ -90,7 +94,7 @@ fn start_ticking(engine: &Engine, tick: Duration) -> Result<(), SandboxError> {
     )]
     let started = thread.spawn(move || {
         while weak.upgrade().map(|engine| engine.increment_epoch()).is_some() {
-            std::thread::sleep(tick);
+            std::thread::sleep(TICK);
         }
     });
     started.map(drop).map_err(|error| {

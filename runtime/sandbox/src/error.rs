@@ -40,7 +40,7 @@ pub enum SandboxError {
         /// Maximum size in bytes.
         allowed: usize,
     },
-    /// The guest exceeds a [`GuestBounds`](crate::GuestBounds) limit.
+    /// The guest exceeds the bound of a part.
     #[error("the guest has {found} {part}, the limit of hosts is {allowed}: make the guest smaller")]
     TooComplex {
         /// Part over the limit.

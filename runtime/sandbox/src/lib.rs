@@ -6,7 +6,7 @@
 //! [`Guest::extract`] turns samples into activations, with one instance per call.
 //!
 //! Guests are isolated from the host and from each other:
-//! - **Before execution**: the bytes are checked against [`GuestBounds`] and the imports against the world. A
+//! - **Before execution**: the bytes are checked against the bounds of each [`GuestPart`] and the imports against the world. A
 //!   child process with limits compiles them ([`Compiler::Child`]).
 //! - **No ambient authority**: guests import only the interfaces in `guest/wit`. WASI is not available.
 //!   Tensors are handles to host memory.
@@ -58,7 +58,7 @@ mod usage;
 mod world;
 
 pub use allowance::Allowance;
-pub use bounds::{GuestBounds, GuestPart};
+pub use bounds::GuestPart;
 pub use breach::Resource;
 pub use call::{Call, CallContext, CutView, Extracted, Labels, ModelView, OnLogLine};
 pub use compiler::ChildCompiler;

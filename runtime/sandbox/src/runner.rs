@@ -25,7 +25,7 @@ impl Runner {
     pub(crate) fn start(config: SandboxConfig) -> Result<Self, SandboxError> {
         Ok(Self {
             engine: engine::start(&config)?,
-            threads: GuestThreads::start(config.guest_threads, config.tick)?,
+            threads: GuestThreads::start(config.guest_threads, engine::TICK)?,
             instances: TurnGate::open(config.instances as usize, usize::MAX),
             config,
         })
