@@ -56,7 +56,6 @@ struct State {
     target: Option<Target>,
 }
 
-/// The operation to end.
 pub(crate) enum Target {
     Load(LoadCanceler),
     Run(Arc<RunOptions>),

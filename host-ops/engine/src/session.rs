@@ -275,7 +275,6 @@ pub(crate) fn builder(options: &SessionOptions) -> Result<SessionBuilder, Engine
     builder_without(&[], options)
 }
 
-/// Returns the builder for a session of `model`.
 pub(crate) fn builder_for(model: &[u8], options: &SessionOptions) -> Result<SessionBuilder, EngineError> {
     match options.device == Device::Cpu && has_half_weights(model) {
         true => builder_without(&[LAYOUT_CHANGE], options),
@@ -283,7 +282,6 @@ pub(crate) fn builder_for(model: &[u8], options: &SessionOptions) -> Result<Sess
     }
 }
 
-/// Returns a builder without these optimizers.
 fn builder_without(optimizers: &[&str], options: &SessionOptions) -> Result<SessionBuilder, EngineError> {
     let fusion = (!options.fused_transposes).then_some(TRANSPOSE_FUSION);
     let disabled: Vec<&str> = optimizers.iter().copied().chain(fusion).collect();

@@ -27,7 +27,6 @@ pub(crate) fn dtype(kind: TensorElementType) -> Option<DType> {
     })
 }
 
-/// Returns ONNX Runtime's element type for `dtype`.
 pub(crate) const fn element_type(dtype: DType) -> TensorElementType {
     match dtype {
         DType::U8 => TensorElementType::Uint8,

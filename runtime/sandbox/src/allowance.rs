@@ -107,7 +107,6 @@ impl Allowance {
         }
     }
 
-    /// Counts a call of the guest.
     pub(crate) fn count_call(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);
     }

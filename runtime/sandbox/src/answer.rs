@@ -7,7 +7,6 @@ use crate::imports::code_from_guest;
 use crate::text::{MAX_MESSAGE_BYTES, one_line};
 use frostline_tensor::{DType, OpError, SampleFailure, Tensor};
 
-/// Converts an error that the guest returned.
 pub(crate) fn failure(error: &types::Error) -> SandboxError {
     SandboxError::Failed(op_error(error))
 }

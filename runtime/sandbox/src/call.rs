@@ -31,7 +31,6 @@ pub struct CutView {
 }
 
 impl CutView {
-    /// Returns the tensor at this cut for guests.
     pub(crate) fn info(&self) -> TensorInfo {
         TensorInfo {
             name: self.name.clone(),

@@ -46,7 +46,6 @@ impl DescriptionBuilder {
         Ok(self.description)
     }
 
-    /// Adds a cut.
     pub(crate) fn serve(&mut self, cut: String, activation: Activation) -> Result<(), OpError> {
         if self.model.cut(&cut).is_none() {
             return Err(OpError::invalid(format!(

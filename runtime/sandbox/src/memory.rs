@@ -25,7 +25,6 @@ impl MemoryReservation {
         Self { source, bytes: 0 }
     }
 
-    /// Reserves `more` bytes.
     pub(crate) fn grow(&mut self, more: u64) -> Result<(), OpError> {
         self.resize(self.bytes.saturating_add(more))
     }

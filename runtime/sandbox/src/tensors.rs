@@ -150,7 +150,6 @@ fn as_size(count: u32) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }
 
-/// Converts the element type of a guest.
 pub(crate) const fn dtype_of(element_type: tensors::ElementType) -> DType {
     match element_type {
         tensors::ElementType::Uint8 => DType::U8,
@@ -163,7 +162,6 @@ pub(crate) const fn dtype_of(element_type: tensors::ElementType) -> DType {
     }
 }
 
-/// Converts an element type for guests.
 pub(crate) const fn element_type_of(dtype: DType) -> tensors::ElementType {
     match dtype {
         DType::U8 => tensors::ElementType::Uint8,

@@ -59,7 +59,6 @@ pub(crate) fn link(
         })
 }
 
-/// Returns the names of imports.
 pub(crate) fn imports(component: &Component) -> Vec<String> {
     let world = component.component_type();
     // Type imports refer to types of available interfaces. Linking checks them.
@@ -114,7 +113,6 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Records an import of a component.
     pub(crate) fn import(&mut self, name: &str) {
         if !is_available(name) {
             self.add_unavailable(one_line(name, MAX_NAME_BYTES));
@@ -136,7 +134,6 @@ impl Names {
         }
     }
 
-    /// Records an export of a component.
     pub(crate) fn export(&mut self, name: &str) {
         self.has_export |= name == EXPORT;
     }

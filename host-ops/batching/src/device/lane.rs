@@ -27,7 +27,6 @@ pub(super) struct OpenSession {
     pub(super) bytes: u64,
     /// Part of `bytes` retained from earlier batches for the next one.
     pub(super) retained_bytes: u64,
-    /// Last use.
     pub(super) last_use: Duration,
 }
 
@@ -43,7 +42,6 @@ pub(super) enum LaneActivity {
 }
 
 impl Lane {
-    /// Returns the session of a stage.
     pub(super) fn session(&self, stage: StageId) -> Option<&OpenSession> {
         self.sessions.iter().find(|open| open.stage == stage)
     }

@@ -62,7 +62,6 @@ impl Entry {
         Some(first.start..end)
     }
 
-    /// Returns rows to their position.
     fn put_back(&mut self, rows: Range<usize>) {
         let at = self.left.partition_point(|other| other.start < rows.start);
         self.left.insert(at, rows);

@@ -44,7 +44,6 @@ pub(super) struct StageState<S> {
     pub(super) readiness: Readiness,
     /// Shortest measured duration of opening a session. Other openings took longer because the machine was busy.
     pub(super) opening: Option<Duration>,
-    /// Number of work items.
     pub(super) works: usize,
     last_use: u64,
 }

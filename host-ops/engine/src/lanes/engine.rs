@@ -30,7 +30,6 @@ enum Backend {
 }
 
 impl Engine {
-    /// Creates the engine of lane `index`.
     pub(super) fn new(config: &LanesConfig, index: usize) -> Self {
         let place = match &config.place {
             LanesPlace::InProcess => Backend::InProcess {
@@ -69,7 +68,6 @@ impl Engine {
         true
     }
 
-    /// Executes `order` on lane `index`.
     pub(super) fn run(&mut self, shared: &Shared, index: usize, order: &Order) -> OrderResult {
         let batch = match order.batch() {
             Ok(batch) => batch,

@@ -116,7 +116,6 @@ impl Sessions {
         taken.map_err(|error| RunError::about(stage, &error))?
     }
 
-    /// Closes the session of `stage` if it is open.
     pub(super) fn close(&mut self, stage: &Stage) {
         let network = stage.network();
         self.entries.retain(|entry| entry.stage != network);

@@ -120,7 +120,6 @@ impl Job {
         )))
     }
 
-    /// Takes the output. Later calls return `None`.
     pub(super) fn take_output(&self) -> Option<Tensor> {
         self.output.lock().take()
     }

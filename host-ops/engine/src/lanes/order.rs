@@ -12,7 +12,6 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A lane's task.
 pub(super) enum Task {
     Run(Arc<Order>),
     /// Close the sessions of these stages if they are open.
@@ -41,13 +40,11 @@ pub(super) struct Part {
     pub(super) rows: Range<usize>,
 }
 
-/// Result of an order.
 pub(super) enum OrderResult {
     /// The lane still works. Contains an error for each part whose rows could not be stored.
     Ran(RunEnd<Vec<Option<OpError>>>),
     /// The memory for the batch could not be reserved.
     OutOfBudget,
-    /// The lane's process ended.
     Lost(Loss),
 }
 
@@ -83,7 +80,6 @@ impl Order {
         Batch::new(parts.chain(padding).collect())
     }
 
-    /// Creates the execution of this order.
     pub(super) fn run<'a>(&'a self, batch: &'a Batch<'a>, reservation: Option<u64>) -> BatchRun<'a> {
         BatchRun {
             stage: &self.stage,
@@ -139,7 +135,6 @@ impl OrderResult {
         })
     }
 
-    /// Returns the loss if the lane's process ended.
     pub(super) fn loss(&self) -> Option<&Loss> {
         match self {
             Self::Lost(loss) => Some(loss),

@@ -24,7 +24,6 @@ enum Measure {
 }
 
 impl State {
-    /// Returns the earliest deadline.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let running = self.running_ids();
         let waiting = self.entries.iter().filter(|(id, _)| !running.contains(id));

@@ -40,7 +40,6 @@ struct Record {
     count: u32,
     /// End of the process in the latest event.
     how: String,
-    /// Time of the latest event.
     at: Instant,
 }
 

@@ -24,7 +24,6 @@ enum EndCause {
     HeldUp,
     /// The process was ended because a batch beyond its deadline did not stop.
     Stuck,
-    /// The process crashed.
     Crashed,
     /// The process aborted, maybe for lack of memory.
     Aborted,

@@ -145,7 +145,6 @@ impl Shared {
         }
     }
 
-    /// Records the end of the preparation `slot`.
     pub(super) fn finish_preparation(&self, slot: usize) {
         self.settle(|state, now| state.finish_preparation(slot, now));
         self.work.notify_all();

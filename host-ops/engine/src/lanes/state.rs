@@ -61,7 +61,6 @@ pub(super) struct Entry {
 #[derive(Default)]
 pub(super) struct Decided {
     pub(super) outcomes: Outcomes,
-    /// True if a lane received a task.
     pub(super) assigned_task: bool,
     /// Time of the next decision, unless an event causes an earlier one.
     pub(super) next_decision: Option<Instant>,
@@ -297,7 +296,6 @@ impl State {
         }
     }
 
-    /// Returns the engine batch of lane `index`.
     pub(super) fn running_mut(&mut self, index: usize) -> Option<&mut Running> {
         self.lanes.get_mut(index)?.running.as_mut()
     }

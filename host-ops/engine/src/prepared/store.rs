@@ -259,7 +259,6 @@ fn file_state(path: &Path) -> io::Result<FileState> {
     Ok(FileState(marks))
 }
 
-/// Returns the name of the stage in the folder `path`.
 fn name_of(path: &Path) -> Cow<'_, str> {
     path.file_name().unwrap_or_default().to_string_lossy()
 }

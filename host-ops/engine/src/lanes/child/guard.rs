@@ -51,7 +51,6 @@ struct SupervisedChild {
     /// Bytes that are reserved for the process. `u64::MAX` if memory is not limited.
     reserved: AtomicU64,
     max_threads: u64,
-    /// Limit that the process exceeded.
     exceeded: Mutex<Option<String>>,
     /// True after the process was killed for another reason.
     closed: AtomicBool,
@@ -114,7 +113,6 @@ impl Guards {
 }
 
 impl Guard {
-    /// Returns the process id.
     pub(super) fn id(&self) -> u32 {
         self.guarded.child.lock().id()
     }
@@ -124,7 +122,6 @@ impl Guard {
         self.exceeded().is_none() && !self.guarded.has_exited()
     }
 
-    /// Sets the bytes that are reserved for the process.
     pub(super) fn reserve(&self, bytes: u64) {
         self.guarded.reserved.store(bytes, Ordering::Relaxed);
     }

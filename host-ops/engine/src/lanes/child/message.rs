@@ -56,28 +56,43 @@ pub(super) struct RunRequest {
 pub(super) enum Answer {
     /// Answer to [`Request::Start`] if the process can work. `measures` is true if the system reports memory
     /// usage, and `missing` contains the missing walls.
-    Ready { measures: bool, missing: Vec<Wall> },
+    Ready {
+        measures: bool,
+        missing: Vec<Wall>,
+    },
     /// Answer to [`Request::Start`] if the process cannot work.
-    Unable { reason: String },
+    Unable {
+        reason: String,
+    },
     /// Requests the network of the stage, which has no session, or the next piece of this network.
     Wanted,
     /// The session is ready and the execution starts. `opened` is set if the session was opened for this
     /// batch.
-    Opened { opened: Option<Opened> },
+    Opened {
+        opened: Option<Opened>,
+    },
     /// The execution succeeded and the output is in the window.
     Done {
         output: TensorSpec,
         memory: MemoryReport,
     },
-    /// The execution failed.
-    Failed { error: OpError, memory: MemoryReport },
+    Failed {
+        error: OpError,
+        memory: MemoryReport,
+    },
     /// The execution exceeded the reservation.
-    OutOfMemory { error: OpError, memory: MemoryReport },
+    OutOfMemory {
+        error: OpError,
+        memory: MemoryReport,
+    },
     /// Answer to [`Request::Prepare`] on success.
     Prepared,
     /// Answer to [`Request::Close`] and [`Request::Rest`]: the held bytes, which are device memory if `host`
     /// contains the bytes of host memory.
-    Holds { bytes: Option<u64>, host: Option<u64> },
+    Holds {
+        bytes: Option<u64>,
+        host: Option<u64>,
+    },
 }
 
 impl Answer {
@@ -135,7 +150,6 @@ pub(super) struct Start {
     /// Limits for preparing a network in a disposable process. With limits, the process can write to the
     /// folder. Otherwise the folder is read-only.
     pub(super) limits: Option<Limits>,
-    /// Fail if a wall is missing.
     pub(super) require_walls: bool,
 }
 

@@ -7,7 +7,6 @@ use crate::gauge::Gauge;
 use frostline_walls::ProcessUsage;
 use std::sync::Arc;
 
-/// Measures one execution.
 pub(super) enum RunMeter {
     Process(Meter),
     Device(DeviceMeter),

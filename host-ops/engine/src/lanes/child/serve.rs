@@ -122,7 +122,6 @@ pub(super) fn sessions(start: &Start) -> Sessions {
     Sessions::new(&config, false)
 }
 
-/// State of the worker thread.
 struct Worker {
     start: Start,
     source: Remote,

@@ -39,7 +39,6 @@ impl Window {
         Ok(self.0.try_clone()?.into())
     }
 
-    /// Writes `pieces` to the window consecutively.
     pub(super) fn write<'a>(&self, pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<()> {
         let mut at = 0;
         for piece in pieces {
@@ -49,7 +48,6 @@ impl Window {
         Ok(())
     }
 
-    /// Reads the first `length` bytes.
     pub(super) fn read(&self, length: usize) -> Result<Vec<u8>> {
         self.check(length)?;
         let bytes = bytemuck::allocation::try_zeroed_vec(length);
@@ -118,7 +116,6 @@ impl Window {
         }
     }
 
-    /// Releases the memory of the window.
     pub(super) fn clear(&self) -> Result<()> {
         self.0.set_len(0)
     }
