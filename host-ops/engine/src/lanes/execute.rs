@@ -6,7 +6,7 @@ use super::run::describe;
 use super::source::{Networks, StageModel};
 use crate::binding::{StageRun, Staging};
 use crate::{Interrupt, Session, SessionOptions};
-use frostline_tensor::{OpError, Precision, Stage, Tensor};
+use frostline_tensor::{OpError, Stage};
 use std::time::Instant;
 
 /// A lane's sessions, sorted by last use.
@@ -37,9 +37,7 @@ impl Sessions {
                 arena,
                 arena_bytes: config.arena_bytes,
                 cuda: config.cuda,
-                precision: Precision::Full,
-                fused_transposes: true,
-                optimizations: true,
+                ..SessionOptions::default()
             },
             count_limit: config.sessions_per_lane,
             bytes_limit: config.session_bytes_per_lane,

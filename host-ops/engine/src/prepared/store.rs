@@ -54,10 +54,7 @@ impl StageGuard {
 
 /// Folder with links to the stages that a lane's process may open. Other files of the host are not accessible
 /// to the process.
-pub(crate) struct LaneFolder {
-    folder: TempDir,
-    path: PathBuf,
-}
+pub(crate) struct LaneFolder(TempDir);
 
 /// A prepared stage in a lane's folder. Dropping this removes the links.
 pub(crate) struct Loan {
@@ -68,14 +65,14 @@ pub(crate) struct Loan {
 impl LaneFolder {
     /// Creates a folder next to the prepared stages in `stages`.
     pub(crate) fn make(stages: &Path) -> io::Result<Self> {
-        let folder = tempfile::Builder::new().prefix(OF_LANE).tempdir_in(stages)?;
         // The process has another working directory, so it needs an absolute path.
-        let path = folder.path().canonicalize()?;
-        Ok(Self { folder, path })
+        let stages = stages.canonicalize()?;
+        let folder = tempfile::Builder::new().prefix(OF_LANE).tempdir_in(stages)?;
+        Ok(Self(folder))
     }
 
     pub(crate) fn path(&self) -> &Path {
-        &self.path
+        self.0.path()
     }
 
     /// Creates links to the files of a prepared stage under the same names.
@@ -85,7 +82,7 @@ impl LaneFolder {
             lent,
         };
         for file in [NETWORK, WEIGHTS] {
-            let link = self.folder.path().join(file);
+            let link = self.path().join(file);
             if existing(fs::hard_link(loan.lent.path.join(file), &link))?.is_some() {
                 loan.links.push(link);
             }

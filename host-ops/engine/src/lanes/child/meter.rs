@@ -62,21 +62,14 @@ impl RunMeter {
                 host: None,
             },
             Self::Device(meter) => MemoryReport {
-                run: meter.end(),
+                run: meter.gauge.used().map(|held| RunMemory {
+                    taken: meter.opened.map(|opened| held.saturating_sub(opened)),
+                    spare: 0,
+                    held,
+                }),
                 host: memory::usage().map(|usage| usage.anonymous),
             },
         }
-    }
-}
-
-impl DeviceMeter {
-    fn end(self) -> Option<RunMemory> {
-        let held = self.gauge.used()?;
-        Some(RunMemory {
-            taken: self.opened.map(|opened| held.saturating_sub(opened)),
-            spare: 0,
-            held,
-        })
     }
 }
 
