@@ -16,7 +16,8 @@ pub(crate) struct Scope {
 impl Scope {
     /// Validates a key and returns the location of the object in the store.
     pub(crate) fn checked(&self, key: &str) -> Result<Path, ObjectError> {
-        Ok(self.location(&key::checked(key)?))
+        let path = key::checked(key)?;
+        Ok(self.prefix.parts().chain(path.parts()).collect())
     }
 
     /// Returns the scope of a folder within this one.
@@ -29,11 +30,6 @@ impl Scope {
             prefix: self.checked(folder)?,
             root: Arc::new(root),
         })
-    }
-
-    /// Returns the location of a validated key.
-    pub(crate) fn location(&self, path: &Path) -> Path {
-        self.prefix.parts().chain(path.parts()).collect()
     }
 
     /// Returns the key of the object at `location`, or `None` if the location is outside of the root.

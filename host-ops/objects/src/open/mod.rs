@@ -60,7 +60,7 @@ pub(crate) fn open(root: &str, variables: &Variables, own: Option<&OwnStore>) ->
         }
         "memory" => Ok(Opened {
             store: Arc::new(InMemory::new()),
-            listing: Listing::Ordered,
+            listing: Listing::Whole,
             prefix: prefix(root, &url)?,
             kind: Kind::Memory,
             credentials: Credentials::Given,

@@ -49,19 +49,12 @@ pub(crate) enum Listing {
     Folder(LocalFolder),
     /// Requests a page from the store.
     Pages(Arc<dyn PaginatedListStore>),
-    /// Reads the store's listing, which is in key order.
-    Ordered,
-    /// Reads the complete listing of a web server, which has no pages and is not ordered.
+    /// Reads the complete listing of a web server, which has no pages and is not ordered, or of a store in memory.
     Whole,
 }
 
 impl fmt::Debug for Listing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Folder(_) => "Folder",
-            Self::Pages(_) => "Pages",
-            Self::Ordered => "Ordered",
-            Self::Whole => "Whole",
-        })
+        f.write_str("Listing")
     }
 }

@@ -1,13 +1,14 @@
+mod fetch;
+mod list;
 mod read;
 mod shards;
 
 use crate::access::Access;
 use crate::dates::{AnswerDates, ClockReading};
-use crate::fetch::Fetcher;
+use crate::hedge::Hedge;
 use crate::kind::Kind;
-use crate::list::Lister;
 use crate::on_fault::OnFault;
-use crate::open::{Opened, OwnStore, open};
+use crate::open::{Listing, Opened, OwnStore, open};
 use crate::room::{ReadRoom, Room};
 use crate::root::Root;
 use crate::scope::Scope;
@@ -15,24 +16,28 @@ use crate::shards::Indexes;
 use crate::{Fault, ObjectError};
 use bytes::Bytes;
 use frostline_batching::Charge;
-use frostline_tensor::{BoxFuture, ObjectPage, ObjectReader, OpError, SampleRef, without_secrets};
-use futures::FutureExt;
+use frostline_tensor::{BoxFuture, ObjectReader, OpError, SampleRef, without_secrets};
+use futures::{FutureExt, TryFutureExt};
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 /// A root in an object store. Keys are relative to it.
 #[derive(Debug, Clone)]
 pub struct Store {
     store: Arc<dyn ObjectStore>,
     scope: Scope,
-    lister: Lister,
-    fetcher: Arc<Fetcher>,
-    indexes: Arc<Indexes>,
+    listing: Listing,
+    /// True if the store was found to list keys in another order than byte order.
+    unordered: Arc<AtomicBool>,
+    /// Hedging of remote reads.
+    hedge: Option<Arc<Hedge>>,
+    access: Access,
+    /// Memory for reads and listings.
     room: Room,
+    indexes: Arc<Indexes>,
     /// True if the store was found not to support conditional writes.
     unconditional: Arc<AtomicBool>,
     dates: AnswerDates,
@@ -62,7 +67,8 @@ impl Store {
         root: &str,
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, ObjectError> {
-        Self::from_opened(root, open(root, &variables.into_iter().collect(), None)?)
+        let opened = open(root, &variables.into_iter().collect(), None)?;
+        Ok(Self::from_opened(root, opened))
     }
 
     /// Opens an S3 store as [`Store::open`] does, with its own settings instead of the environment.
@@ -70,43 +76,32 @@ impl Store {
     /// # Errors
     /// Returns the errors of [`Store::open`], and [`ObjectError::Root`] if the key file contains no keys.
     pub fn open_own(root: &str, own: &OwnStore) -> Result<Self, ObjectError> {
-        Self::from_opened(root, open(root, &own.variables, Some(own))?)
+        let opened = open(root, &own.variables, Some(own))?;
+        Ok(Self::from_opened(root, opened))
     }
 
-    fn from_opened(root: &str, opened: Opened) -> Result<Self, ObjectError> {
-        let Opened {
-            store,
-            listing,
-            prefix,
-            kind,
-            credentials,
-            dates,
-        } = opened;
-        let root = Arc::new(Root {
+    fn from_opened(root: &str, opened: Opened) -> Self {
+        let root = Root {
             shown: without_secrets(root),
-            kind,
-            credentials,
+            kind: opened.kind,
+            credentials: opened.credentials,
             on_fault: OnFault::default(),
-        });
-        let scope = Scope { root, prefix };
-        let lister = Lister {
-            store: Arc::clone(&store),
-            scope: scope.clone(),
-            listing,
-            room: Room::default(),
-            unordered: Arc::default(),
-            access: Access::new(),
         };
-        Ok(Self {
-            fetcher: Arc::new(Fetcher::new(Arc::clone(&store), kind)),
-            store,
-            scope,
-            lister,
-            indexes: Indexes::new(),
+        Self {
+            store: opened.store,
+            scope: Scope {
+                root: Arc::new(root),
+                prefix: opened.prefix,
+            },
+            listing: opened.listing,
+            unordered: Arc::default(),
+            hedge: opened.kind.is_remote().then(|| Arc::new(Hedge::new())),
+            access: Access::new(),
             room: Room::default(),
+            indexes: Indexes::new(),
             unconditional: Arc::default(),
-            dates,
-        })
+            dates: opened.dates,
+        }
     }
 
     /// Returns this store with reads and listings into memory from `room`, which also counts the bytes that are
@@ -115,9 +110,8 @@ impl Store {
     #[must_use]
     pub fn reading_into(&self, room: Arc<dyn ReadRoom>) -> Self {
         let mut store = self.clone();
-        store.lister.access.charge = room.charge();
+        store.access.charge = room.charge();
         store.room = Room(Some(room));
-        store.lister.room = store.room.clone();
         store
     }
 
@@ -125,7 +119,7 @@ impl Store {
     #[must_use]
     pub fn charging(&self, charge: Charge) -> Self {
         let mut store = self.clone();
-        store.lister.access.charge = charge;
+        store.access.charge = charge;
         store
     }
 
@@ -135,14 +129,8 @@ impl Store {
     /// # Errors
     /// Returns [`ObjectError::Key`] if `folder` is not a valid key.
     pub fn below(&self, folder: &str) -> Result<Self, ObjectError> {
-        let scope = self.scope.below_folder(folder)?;
-        let lister = Lister {
-            scope: scope.clone(),
-            ..self.lister.clone()
-        };
         Ok(Self {
-            scope,
-            lister,
+            scope: self.scope.below_folder(folder)?,
             ..self.clone()
         })
     }
@@ -151,10 +139,11 @@ impl Store {
     /// permits for concurrent reads.
     #[must_use]
     pub fn for_tenant(&self, tenant: &str) -> Self {
-        let mut store = self.clone();
-        store.lister.access = self.lister.access.of_tenant(tenant);
-        store.indexes = Indexes::new();
-        store
+        Self {
+            access: self.access.of_tenant(tenant),
+            indexes: Indexes::new(),
+            ..self.clone()
+        }
     }
 
     /// Returns this store with a callback for failures. Calls `told` once per failed operation, after all
@@ -172,32 +161,9 @@ impl Store {
     }
 
     fn watched(&self, on_fault: OnFault) -> Self {
-        let root = Arc::new(Root {
-            on_fault,
-            ..(*self.scope.root).clone()
-        });
-        let scope = Scope {
-            root,
-            ..self.scope.clone()
-        };
-        Self {
-            lister: Lister {
-                scope: scope.clone(),
-                ..self.lister.clone()
-            },
-            scope,
-            ..self.clone()
-        }
-    }
-
-    /// Checks that the root answers within `deadline`, usually with one request. A web server is not
-    /// contacted. Errors are meant for the operator of this process.
-    ///
-    /// # Errors
-    /// Returns an error if the root does not exist, cannot be reached or does not answer in time, or if the
-    /// store fails.
-    pub async fn probe(&self, deadline: Duration) -> Result<(), ObjectError> {
-        self.lister.probe(deadline).await
+        let mut store = self.clone();
+        Arc::make_mut(&mut store.scope.root).on_fault = on_fault;
+        store
     }
 
     /// Returns the latest reading of the store's clock, or `None` for a local folder and before the first answer.
@@ -208,18 +174,6 @@ impl Store {
     /// Returns the root as given, without credentials.
     pub fn root(&self) -> &str {
         &self.scope.root.shown
-    }
-
-    /// Lists up to `limit` objects (1 to 1,000) with keys greater than `after`, ascending by the bytes of the
-    /// keys. A page may contain fewer objects even if more follow.
-    ///
-    /// # Errors
-    /// Returns [`ObjectError::TooMany`] if a folder has more than a million entries or a web server lists
-    /// more than 100,000 objects, [`ObjectError::LongListing`] if it lists more than 64 MiB,
-    /// [`ObjectError::NoListing`] if a web server does not list its files, [`ObjectError::OutOfBudget`] if no
-    /// memory is available, and other errors if the store fails.
-    pub async fn list(&self, after: Option<&str>, limit: usize) -> Result<ObjectPage, ObjectError> {
-        Ok(self.lister.page(after, limit).await?.into())
     }
 
     /// Creates an object without replacing an existing one.
@@ -267,20 +221,14 @@ impl Store {
         let location = self.writable(key)?;
         let options = PutOptions {
             mode,
-            extensions: self.lister.access.extensions(),
+            extensions: self.access.extensions(),
             ..PutOptions::default()
         };
-        let put = self
-            .store
-            .put_opts(&location, PutPayload::from_bytes(bytes), options);
-        self.scope
-            .root
-            .in_time(key, async {
-                put.await
-                    .map(drop)
-                    .map_err(|error| self.scope.root.explain(&error, key))
-            })
-            .await
+        let put = self.store.put_opts(&location, bytes.into(), options);
+        let put = put
+            .map_ok(drop)
+            .map_err(|error| self.scope.root.explain(&error, key));
+        self.scope.root.in_time(key, put).await
     }
 
     /// Removes an object.
@@ -290,15 +238,9 @@ impl Store {
     /// store fails. Some stores also return an error for a missing object.
     pub async fn delete(&self, key: &str) -> Result<(), ObjectError> {
         let location = self.writable(key)?;
-        self.scope
-            .root
-            .in_time(key, async {
-                self.store
-                    .delete(&location)
-                    .await
-                    .map_err(|error| self.scope.root.explain(&error, key))
-            })
-            .await
+        let deleted = self.store.delete(&location);
+        let deleted = deleted.map_err(|error| self.scope.root.explain(&error, key));
+        self.scope.root.in_time(key, deleted).await
     }
 
     fn writable(&self, key: &str) -> Result<Path, ObjectError> {

@@ -1,7 +1,7 @@
 //! Reads objects and byte ranges.
 
 use super::Store;
-use crate::fetch::{ReadRequest, too_large};
+use super::fetch::{ReadRequest, too_large};
 use crate::root::LARGEST_READ;
 use crate::shards::SampleName;
 use crate::{Fault, ObjectError};
@@ -30,17 +30,14 @@ impl Store {
         let SampleRef { key, etag } = sample;
         let Some(sample) = SampleName::parse(key) else {
             let wanted = ReadRequest {
-                root: &self.scope.root,
                 key,
                 location: self.scope.checked(key)?,
                 range: None,
                 etag: etag.clone(),
                 limit,
-                room: self.room.clone(),
                 covered: false,
-                access: &self.lister.access,
             };
-            let read = self.confirm_refusal(|| self.scope.root.in_time(key, self.fetcher.get(&wanted)));
+            let read = self.confirm_refusal(|| self.scope.root.in_time(key, self.get(&wanted)));
             return self.with_storage_class(&wanted.location, read.await).await;
         };
         let stretch = self.locate(sample, etag.as_deref()).await?;
@@ -97,7 +94,7 @@ impl Store {
     pub(super) async fn head(&self, key: &str) -> Result<ObjectMeta, ObjectError> {
         let location = self.scope.checked(key)?;
         let head = async {
-            let head = self.lister.access.head(self.store.as_ref(), &location).await;
+            let head = self.access.head(self.store.as_ref(), &location).await;
             head.map_err(|error| self.scope.root.explain(&error, key))
         };
         self.scope.root.in_time(key, head).await
@@ -112,25 +109,22 @@ impl Store {
         etag: Option<String>,
     ) -> Result<Bytes, ObjectError> {
         let wanted = ReadRequest {
-            root: &self.scope.root,
             key,
             location: self.scope.checked(object)?,
             range: Some(range.clone()),
             etag,
             limit: LARGEST_READ,
-            room: self.room.clone(),
             covered: false,
-            access: &self.lister.access,
         };
         if range.is_empty() {
             return Ok(Bytes::new());
         }
         let read = self.confirm_refusal(|| {
             self.scope.root.in_time(key, async {
-                match self.fetcher.get(&wanted).await {
+                match self.get(&wanted).await {
                     // Stores give different answers to a range that starts at or after the end.
                     Err(error @ (ObjectError::Store { .. } | ObjectError::Unsupported { .. })) => {
-                        match wanted.access.head(self.store.as_ref(), &wanted.location).await {
+                        match self.access.head(self.store.as_ref(), &wanted.location).await {
                             Ok(meta) if range.start >= meta.size => Ok(Bytes::new()),
                             _ => Err(error),
                         }
@@ -151,7 +145,7 @@ impl Store {
         if let Err(ObjectError::Archived { class, .. }) = &mut read
             && class.is_none()
         {
-            *class = self.lister.storage_class(location).await;
+            *class = self.storage_class(location).await;
         }
         read
     }

@@ -1,8 +1,8 @@
 //! Finds and lists samples inside shards.
 
 use super::Store;
-use crate::fetch::ReadRequest;
-use crate::list::LARGEST_PAGE;
+use super::fetch::ReadRequest;
+use super::list::LARGEST_PAGE;
 use crate::root::LISTING;
 use crate::shards::{
     ArchiveError, Entry, Index, IndexBuilder, LARGEST_INDEX, ReservedIndex, SampleName, ShardVersion,
@@ -95,7 +95,7 @@ impl Store {
             after_shard = Some(last.shard.to_owned());
         }
         loop {
-            let listed = self.lister.page(after_shard.as_deref(), LARGEST_PAGE).await?;
+            let listed = self.page(after_shard.as_deref(), LARGEST_PAGE).await?;
             page.skipped_after.extend(listed.before);
             let mut odd = listed.skipped.iter().peekable();
             for shard in listed
@@ -154,7 +154,7 @@ impl Store {
 
     async fn shard(&self, key: &str) -> Result<ObjectInfo, ObjectError> {
         let meta = self.head(key).await?;
-        Ok(self.lister.listed(key.to_owned(), meta))
+        Ok(self.listed(key.to_owned(), meta))
     }
 
     /// Returns the shard's index. Reads the shard through if the index is not cached.
@@ -204,18 +204,15 @@ impl Store {
         let location = self.scope.checked(key)?;
         let ranges = (0..shard.size.div_ceil(RANGE)).map(|number| {
             let wanted = ReadRequest {
-                root: &self.scope.root,
                 key,
                 location: location.clone(),
                 range: Some(number * RANGE..((number + 1) * RANGE).min(shard.size)),
                 etag: shard.sample.etag.clone(),
                 limit: RANGE,
-                room: self.room.clone(),
                 covered: true,
-                access: &self.lister.access,
             };
             async move {
-                let got = self.fetcher.get(&wanted);
+                let got = self.get(&wanted);
                 self.scope.root.in_time(key, got).await
             }
         });

@@ -1,60 +1,39 @@
 //! Fetches objects from a store with bounded concurrency and hedged requests.
 
+use super::Store;
 use crate::ObjectError;
-use crate::access::{Access, Passage};
-use crate::hedge::{Hedge, Pulse};
-use crate::kind::Kind;
+use crate::access::Passage;
+use crate::hedge::Pulse;
 use crate::local;
-use crate::room::{Room, lent};
-use crate::root::Root;
+use crate::room::lent;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use object_store::path::Path;
-use object_store::{Attribute, Attributes, GetOptions, GetRange, GetResultPayload, ObjectStore};
+use object_store::{Attribute, Attributes, GetOptions, GetRange, GetResultPayload};
 use std::ops::Range;
 use std::sync::Arc;
 
 /// Request for the content of an object.
 #[derive(Debug, Clone)]
-pub(crate) struct ReadRequest<'a> {
-    /// Root, for errors.
-    pub(crate) root: &'a Root,
+pub(super) struct ReadRequest<'a> {
     /// Key of the object or sample, for errors.
-    pub(crate) key: &'a str,
-    pub(crate) location: Path,
+    pub(super) key: &'a str,
+    pub(super) location: Path,
     /// Byte range; the entire object if `None`.
-    pub(crate) range: Option<Range<u64>>,
-    pub(crate) etag: Option<String>,
+    pub(super) range: Option<Range<u64>>,
+    pub(super) etag: Option<String>,
     /// Maximum size of the content in bytes.
-    pub(crate) limit: u64,
-    /// Memory to read into. It also counts the bytes read.
-    pub(crate) room: Room,
+    pub(super) limit: u64,
     /// True if the caller reserved the memory already.
-    pub(crate) covered: bool,
-    pub(crate) access: &'a Access,
+    pub(super) covered: bool,
 }
 
-/// Fetches objects or byte ranges.
-#[derive(Debug)]
-pub(crate) struct Fetcher {
-    store: Arc<dyn ObjectStore>,
-    /// Hedging of remote requests.
-    hedge: Option<Hedge>,
-}
-
-impl Fetcher {
-    pub(crate) fn new(store: Arc<dyn ObjectStore>, kind: Kind) -> Self {
-        Self {
-            store,
-            hedge: kind.is_remote().then(Hedge::new),
-        }
-    }
-
+impl Store {
     /// Fetches the content within the concurrency limit. Stalled network requests are hedged, with the same
     /// permits.
-    pub(crate) async fn get(&self, wanted: &ReadRequest<'_>) -> Result<Bytes, ObjectError> {
-        let passage = &wanted.access.enter().await;
+    pub(super) async fn get(&self, wanted: &ReadRequest<'_>) -> Result<Bytes, ObjectError> {
+        let passage = &self.access.enter().await;
         match &self.hedge {
             None => self.get_once(wanted, passage, &Pulse::default()).await,
             Some(hedge) => {
@@ -75,11 +54,11 @@ impl Fetcher {
         pulse: &Pulse,
     ) -> Result<Bytes, ObjectError> {
         let key = wanted.key;
-        let root = wanted.root;
+        let root = &self.scope.root;
         let options = GetOptions {
             if_match: wanted.etag.clone(),
             range: wanted.range.clone().map(GetRange::Bounded),
-            ..wanted.access.options()
+            ..self.access.options()
         };
         let found = self.store.get_opts(&wanted.location, options).await;
         let found = found.map_err(|error| root.explain(&error, key))?;
@@ -94,12 +73,12 @@ impl Fetcher {
         let begins = found.range.start == 0;
         let guard = match wanted.covered {
             true => None,
-            false => passage.wait_outside(wanted.room.enter(key, size), pulse).await?,
+            false => passage.wait_outside(self.room.enter(key, size), pulse).await?,
         };
         let bytes = match found.payload {
-            GetResultPayload::Stream(stream) => lent(collect(wanted, stream, size, pulse).await?, guard),
+            GetResultPayload::Stream(stream) => lent(self.collect(key, stream, size, pulse).await?, guard),
             GetResultPayload::File(file, _) => {
-                wanted.room.count_read(size);
+                self.room.count_read(size);
                 let range = found.range;
                 let read = passage.run(move |stop| Ok(lent(local::read(file, range, stop)?, guard)));
                 let read = read.await.unwrap_or_else(|unfinished| Err(unfinished.into()));
@@ -115,6 +94,39 @@ impl Fetcher {
             }),
             _ => Ok(bytes),
         }
+    }
+
+    /// Collects a body of exactly `size` bytes.
+    async fn collect(
+        &self,
+        key: &str,
+        mut stream: BoxStream<'static, object_store::Result<Bytes>>,
+        size: u64,
+        pulse: &Pulse,
+    ) -> Result<Bytes, ObjectError> {
+        let root = &self.scope.root;
+        let mut body = BytesMut::new();
+        let mut length = 0;
+        while let Some(part) = stream.next().await {
+            let part = part.map_err(|error| root.explain(&error, key))?;
+            pulse.beat();
+            self.room.count_read(part.len() as u64);
+            length += part.len() as u64;
+            if length > size {
+                break;
+            }
+            if length == size && body.is_empty() {
+                return Ok(part);
+            }
+            if body.is_empty() {
+                body.reserve(usize::try_from(size).unwrap_or_default());
+            }
+            body.extend_from_slice(&part);
+        }
+        if length != size {
+            return Err(root.failed(key, format!("it sent {length} bytes instead of {size}")));
+        }
+        Ok(body.freeze())
     }
 }
 
@@ -133,45 +145,7 @@ fn is_compressed(encoding: &str, bytes: &[u8]) -> bool {
     !encoding.ends_with("gzip") || bytes.starts_with(&[0x1f, 0x8b])
 }
 
-/// Collects a body of exactly `size` bytes.
-async fn collect(
-    wanted: &ReadRequest<'_>,
-    mut stream: BoxStream<'static, object_store::Result<Bytes>>,
-    size: u64,
-    pulse: &Pulse,
-) -> Result<Bytes, ObjectError> {
-    let mut body = BytesMut::new();
-    while let Some(part) = stream.next().await {
-        let part = part.map_err(|error| wanted.root.explain(&error, wanted.key))?;
-        pulse.beat();
-        wanted.room.count_read(part.len() as u64);
-        let length = (body.len() + part.len()) as u64;
-        if length > size {
-            return Err(wanted.cut_off(length, size));
-        }
-        if length == size && body.is_empty() {
-            return Ok(part);
-        }
-        if body.is_empty() {
-            body.reserve(usize::try_from(size).unwrap_or_default());
-        }
-        body.extend_from_slice(&part);
-    }
-    if body.len() as u64 == size {
-        Ok(body.freeze())
-    } else {
-        Err(wanted.cut_off(body.len() as u64, size))
-    }
-}
-
-impl ReadRequest<'_> {
-    fn cut_off(&self, length: u64, size: u64) -> ObjectError {
-        let reason = format!("it sent {length} bytes instead of {size}");
-        self.root.failed(self.key, reason)
-    }
-}
-
-pub(crate) fn too_large(key: &str, size: u64, limit: u64) -> ObjectError {
+pub(super) fn too_large(key: &str, size: u64, limit: u64) -> ObjectError {
     ObjectError::TooLarge {
         key: key.to_owned(),
         size,
@@ -182,48 +156,34 @@ pub(crate) fn too_large(key: &str, size: u64, limit: u64) -> ObjectError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kind::Credentials;
-    use object_store::memory::InMemory;
-    use object_store::{ObjectStoreExt, PutPayload};
 
     #[tokio::test]
     async fn a_part_of_a_version_is_got_within_a_limit() {
-        let store = Arc::new(InMemory::new());
-        let put = store
-            .put(&"a".into(), PutPayload::from_static(b"photo"))
-            .await
-            .unwrap();
-        let root = Root {
-            shown: "memory://".to_owned(),
-            kind: Kind::Memory,
-            credentials: Credentials::Given,
-            on_fault: Default::default(),
-        };
-        let fetcher = Fetcher::new(store, Kind::Memory);
+        let store = Store::open("memory://").unwrap();
+        store.put("a", Bytes::from_static(b"photo")).await.unwrap();
+        let listed = store.list(None, 1).await.unwrap().objects.remove(0);
         let wanted = ReadRequest {
-            root: &root,
             key: "a",
             location: "a".into(),
             range: Some(1..3),
-            etag: put.e_tag,
+            etag: listed.sample.etag,
             limit: 2,
-            room: Room::default(),
             covered: false,
-            access: &Access::new(),
         };
-        assert_eq!(fetcher.get(&wanted).await.unwrap(), "ho");
+        assert!(wanted.etag.is_some());
+        assert_eq!(store.get(&wanted).await.unwrap(), "ho");
         let whole = ReadRequest {
             range: None,
             ..wanted.clone()
         };
         assert!(matches!(
-            fetcher.get(&whole).await,
+            store.get(&whole).await,
             Err(ObjectError::TooLarge { size: 5, .. })
         ));
         let etag = Some("another".to_owned());
         let other = ReadRequest { etag, ..wanted };
         assert!(matches!(
-            fetcher.get(&other).await,
+            store.get(&other).await,
             Err(ObjectError::Changed { .. })
         ));
     }

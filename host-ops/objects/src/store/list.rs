@@ -1,22 +1,19 @@
 //! Lists a root in pages.
 
-use crate::access::Access;
+use super::Store;
 use crate::folder::{self, WalkError};
 use crate::kind::Kind;
 use crate::local::{LocalFolder, changed};
 use crate::names::{RemovedNames, first_storage_class, with_removed_names};
 use crate::open::Listing;
-use crate::room::Room;
 use crate::root::{DEADLINE, LISTING};
-use crate::scope::Scope;
 use crate::{ObjectError, key};
 use frostline_tensor::{ObjectInfo, ObjectPage, SampleRef, SkippedNames};
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, TryFutureExt, TryStreamExt, stream};
+use object_store::ObjectMeta;
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
-use object_store::{ObjectMeta, ObjectStore};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -24,7 +21,7 @@ use tokio::time::timeout;
 const HEADS_AT_ONCE: usize = 16;
 
 /// Maximum number of objects per page, which is S3's limit per request.
-pub(crate) const LARGEST_PAGE: usize = 1000;
+pub(super) const LARGEST_PAGE: usize = 1000;
 
 /// Maximum number of objects in a web server's listing. Each page requires the complete listing, at some 500
 /// bytes per object. The limit also applies to stores that start over for every page or do not list keys in
@@ -37,13 +34,13 @@ const MAX_EMPTY_REQUESTS: usize = MAX_COMPLETE_LISTING / LARGEST_PAGE;
 
 /// A page of objects with the skipped entries.
 #[derive(Debug, Default)]
-pub(crate) struct Names {
-    pub(crate) objects: Vec<ObjectInfo>,
-    pub(crate) next: Option<String>,
+pub(super) struct Names {
+    pub(super) objects: Vec<ObjectInfo>,
+    pub(super) next: Option<String>,
     /// Invalid names up to `next`, ascending.
-    pub(crate) skipped: Vec<String>,
+    pub(super) skipped: Vec<String>,
     /// Entries skipped before all objects of the page.
-    pub(crate) before: SkippedNames,
+    pub(super) before: SkippedNames,
 }
 
 impl From<Names> for ObjectPage {
@@ -66,41 +63,43 @@ struct Answer {
     more: bool,
 }
 
-/// Lists the objects of a root.
-#[derive(Debug, Clone)]
-pub(crate) struct Lister {
-    pub(crate) store: Arc<dyn ObjectStore>,
-    pub(crate) scope: Scope,
-    pub(crate) listing: Listing,
-    /// Memory for listings.
-    pub(crate) room: Room,
-    /// True if the store was found to list keys in another order than byte order.
-    pub(crate) unordered: Arc<AtomicBool>,
-    pub(crate) access: Access,
-}
-
-impl Lister {
-    /// See [`Store::list`](crate::Store::list).
-    pub(crate) async fn page(&self, after: Option<&str>, limit: usize) -> Result<Names, ObjectError> {
-        let page = self.page_within(DEADLINE, after, limit).await;
-        page.map_err(|error| self.scope.root.on_fault.shown(error))
+impl Store {
+    /// Lists up to `limit` objects (1 to 1,000) with keys greater than `after`, ascending by the bytes of the
+    /// keys. A page may contain fewer objects even if more follow.
+    ///
+    /// # Errors
+    /// Returns [`ObjectError::TooMany`] if a folder has more than a million entries or a web server lists
+    /// more than 100,000 objects, [`ObjectError::LongListing`] if it lists more than 64 MiB,
+    /// [`ObjectError::NoListing`] if a web server does not list its files, [`ObjectError::OutOfBudget`] if no
+    /// memory is available, and other errors if the store fails.
+    pub async fn list(&self, after: Option<&str>, limit: usize) -> Result<ObjectPage, ObjectError> {
+        Ok(self.page(after, limit).await?.into())
     }
 
     /// Checks that the root answers within `deadline`. Lists the first object, or checks that the folder
-    /// exists. Web servers are not contacted, because they have no partial listings.
-    pub(crate) async fn probe(&self, deadline: Duration) -> Result<(), ObjectError> {
+    /// exists. Web servers are not contacted, because they have no partial listings. Errors are meant for the
+    /// operator of this process.
+    ///
+    /// # Errors
+    /// Returns an error if the root does not exist, cannot be reached or does not answer in time, or if the
+    /// store fails.
+    pub async fn probe(&self, deadline: Duration) -> Result<(), ObjectError> {
         match &self.listing {
             Listing::Whole => Ok(()),
             Listing::Folder(folder) => {
                 let root = &self.scope.root;
-                let there = async {
-                    let there = folder.check_folder(&self.scope.prefix).await;
-                    there.map_err(|_| root.missing())
-                };
+                let there = folder.check_folder(&self.scope.prefix);
+                let there = there.map_err(|_| root.missing());
                 root.observed(deadline, LISTING, there).await
             }
-            Listing::Pages(_) | Listing::Ordered => self.page_within(deadline, None, 1).await.map(drop),
+            Listing::Pages(_) => self.page_within(deadline, None, 1).await.map(drop),
         }
+    }
+
+    /// Returns the page of [`Store::list`] with the names of the skipped entries.
+    pub(super) async fn page(&self, after: Option<&str>, limit: usize) -> Result<Names, ObjectError> {
+        let page = self.page_within(DEADLINE, after, limit).await;
+        page.map_err(|error| self.scope.root.on_fault.shown(error))
     }
 
     async fn page_within(
@@ -117,7 +116,6 @@ impl Lister {
                     self.list_unordered(after, limit).await
                 }
                 Listing::Pages(store) => self.list_page(store.as_ref(), after, limit).await,
-                Listing::Ordered => self.list_ordered(after, limit).await,
                 Listing::Whole => self.list_whole(after, limit).await,
             }
         };
@@ -219,27 +217,6 @@ impl Lister {
         Err(self.scope.root.failed(LISTING, no_progress_reason(before.count)))
     }
 
-    async fn list_ordered(&self, after: Option<&str>, limit: usize) -> Result<Names, ObjectError> {
-        let prefix = (!self.scope.prefix.is_root()).then_some(&self.scope.prefix);
-        let listing = match after {
-            None => self.store.list(prefix),
-            Some(after) => self
-                .store
-                .list_with_offset(prefix, &self.scope.location(&key::checked(after)?)),
-        };
-        let found: Vec<_> = listing
-            .take(limit + 1)
-            .try_collect()
-            .await
-            .map_err(|error| self.scope.root.explain(&error, LISTING))?;
-        let answer = Answer {
-            found,
-            removed: RemovedNames::default(),
-            more: false,
-        };
-        Ok(self.cut_to(answer, after, limit))
-    }
-
     /// Returns a page from the complete listing. Used if the store starts over for every page or does not
     /// list keys in byte order. A caller that received pages before the order was known must begin again,
     /// because keys may have been skipped.
@@ -304,7 +281,10 @@ impl Lister {
             .into_iter()
             .filter_map(|name| self.scope.below(&name).map(str::to_owned))
             .collect();
-        let mut objects: Vec<ObjectInfo> = found.into_iter().filter_map(|meta| self.object(meta)).collect();
+        let objects = found
+            .into_iter()
+            .filter_map(|meta| Some(self.listed(self.scope.key(&meta.location)?, meta)));
+        let mut objects: Vec<ObjectInfo> = objects.collect();
         // Some stores restart the listing for each page.
         objects.retain(|object| after.is_none_or(|after| object.sample.key.as_str() > after));
         objects.sort_unstable_by(|left, right| left.sample.key.cmp(&right.sample.key));
@@ -335,7 +315,7 @@ impl Lister {
     }
 
     /// Returns the storage class of the object at `location` from the store's listing, if the store lists it.
-    pub(crate) async fn storage_class(&self, location: &Path) -> Option<String> {
+    pub(super) async fn storage_class(&self, location: &Path) -> Option<String> {
         let Listing::Pages(store) = &self.listing else {
             return None;
         };
@@ -348,12 +328,8 @@ impl Lister {
         timeout(DEADLINE, first_storage_class(listing)).await.ok()?
     }
 
-    fn object(&self, meta: ObjectMeta) -> Option<ObjectInfo> {
-        Some(self.listed(self.scope.key(&meta.location)?, meta))
-    }
-
     /// Converts an object's metadata.
-    pub(crate) fn listed(&self, key: String, meta: ObjectMeta) -> ObjectInfo {
+    pub(super) fn listed(&self, key: String, meta: ObjectMeta) -> ObjectInfo {
         let kind = self.scope.root.kind;
         let changed = (kind == Kind::Folder).then(|| changed(&meta)).flatten();
         ObjectInfo {
