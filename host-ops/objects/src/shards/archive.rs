@@ -1,15 +1,18 @@
-//! Incremental reader for the headers of a tar archive.
+//! Reader for the headers of a tar archive that arrives in pieces.
 //!
 //! Supports POSIX.1-2024 `pax` (ustar headers, extended headers) and GNU's long names. Archives are
 //! untrusted. Numbers are checked before use, memory is bounded, and every step consumes at least one byte to
 //! guarantee termination.
 
+use crate::ObjectError;
+use bytes::{Buf, Bytes};
 use frostline_tensor::StandIn;
+use futures::{Stream, StreamExt};
 use std::mem;
 use tar::{EntryType, Header};
 
 /// Block size in bytes.
-const BLOCK: usize = 512;
+const BLOCK: u64 = 512;
 
 /// Maximum size in bytes of a name in an extended header or a GNU name. Keys are limited to 1,024 bytes, so
 /// longer names are left out anyway. Other values of extended headers, such as attributes, have any size.
@@ -21,8 +24,10 @@ const LONGEST_KEYWORD: usize = 64;
 /// Error while reading an archive.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ArchiveError {
+    #[error(transparent)]
+    Read(ObjectError),
     #[error("it is {0}")]
-    StandIn(#[from] StandIn),
+    StandIn(StandIn),
     #[error("not a tar archive, or damaged at byte {at}")]
     Header { at: u64 },
     #[error("the archive ends in the middle of a file at byte {at}")]
@@ -46,384 +51,205 @@ pub(crate) struct Member {
     pub(crate) size: u64,
 }
 
-/// Receives the files of an archive.
-pub(crate) trait Visitor {
-    /// Called at the beginning of a file. If this returns a limit, content of up to that many bytes is
-    /// collected for [`Visitor::content`].
-    fn member(&mut self, member: &Member) -> Result<Option<u64>, ArchiveError>;
-
-    /// Called with the content of a file within the limit.
-    fn content(&mut self, member: &Member, content: &[u8]) -> Result<(), ArchiveError>;
-}
-
-/// Parser state of an archive.
-#[derive(Debug)]
-pub(crate) struct ArchiveReader {
+/// Reads an archive from a stream of pieces, which can have any size.
+pub(crate) struct ArchiveReader<S> {
+    pieces: S,
+    /// Rest of the last piece.
+    piece: Bytes,
+    /// Number of consumed bytes.
     position: u64,
-    state: State,
-    /// Values from extended headers for the next file.
-    next: Overrides,
-}
-
-#[derive(Debug, Default)]
-struct Overrides {
+    /// Bytes before the next header.
+    left: u64,
+    /// Name of the next file, if a previous header contains it.
     name: Option<Vec<u8>>,
+    /// Size of the next file, if an extended header contains it.
     size: Option<u64>,
 }
 
-#[derive(Debug)]
-enum State {
-    /// Inside a header, with the bytes received so far.
-    Header(Vec<u8>),
-    /// Content is being collected.
-    Kept(CollectedEntry),
-    /// Inside an extended header.
-    Extended(Records),
-    /// Number of bytes to skip before the next header.
-    Skipped(u64),
-    /// The end of the archive.
-    End,
-}
-
-#[derive(Debug)]
-struct CollectedEntry {
-    what: CollectedKind,
-    size: u64,
-    bytes: Vec<u8>,
-}
-
-#[derive(Debug)]
-enum CollectedKind {
-    Content(Member),
-    LongName,
-}
-
-/// Parser state of an extended header. Only needed values are collected, so the header can have any size.
-#[derive(Debug)]
-struct Records {
-    /// Size of the header in bytes.
-    size: u64,
-    /// Remaining bytes of the header.
-    left: u64,
-    record: Record,
-}
-
-/// Parser state of a record, `<length> <keyword>=<value>\n`.
-#[derive(Debug)]
-enum Record {
-    Length {
-        digits: Vec<u8>,
-    },
-    /// `left` is the number of bytes up to the end of the record.
-    Keyword {
-        keyword: Vec<u8>,
-        left: u64,
-    },
-    /// `needed` collects the value if the keyword is needed.
-    Value {
-        needed: Option<(Keyword, Vec<u8>)>,
-        left: u64,
-    },
-}
-
-/// A keyword with a needed value.
-#[derive(Debug, Clone, Copy)]
-enum Keyword {
-    Path,
-    Size,
-}
-
-impl ArchiveReader {
-    pub(crate) fn new() -> Self {
+impl<S: Stream<Item = Result<Bytes, ObjectError>> + Unpin> ArchiveReader<S> {
+    pub(crate) fn new(pieces: S) -> Self {
         Self {
+            pieces,
+            piece: Bytes::new(),
             position: 0,
-            state: State::Header(Vec::new()),
-            next: Overrides::default(),
+            left: 0,
+            name: None,
+            size: None,
         }
     }
 
-    /// Returns true if no byte was read.
-    pub(crate) fn is_at_start(&self) -> bool {
-        self.position == 0
+    /// Returns the next file, or `None` at the end of the archive. Some programs omit the two empty blocks at
+    /// the end.
+    pub(crate) async fn next(&mut self) -> Result<Option<Member>, ArchiveError> {
+        loop {
+            let left = mem::take(&mut self.left);
+            self.skip(left).await?;
+            if !self.fill().await? {
+                return Ok(None);
+            }
+            let at = self.position;
+            if at == 0
+                && let Some(stand_in) = StandIn::detect(&self.piece)
+            {
+                return Err(ArchiveError::StandIn(stand_in));
+            }
+            let block = self.read(BLOCK).await?;
+            if block.iter().all(|&byte| byte == 0) {
+                return Ok(None);
+            }
+            let header = Header::from_byte_slice(&block);
+            if header.cksum().ok() != Some(checksum(&block)) {
+                return Err(ArchiveError::Header { at });
+            }
+            let size = header.entry_size().map_err(|_| ArchiveError::Header { at })?;
+            match header.entry_type() {
+                EntryType::XHeader => {
+                    self.left = self.padded(size, at)? - size;
+                    self.records(size).await?;
+                }
+                EntryType::GNULongName if size > LONGEST_NAME => {
+                    return Err(ArchiveError::Name { at, size });
+                }
+                EntryType::GNULongName => {
+                    self.left = self.padded(size, at)? - size;
+                    let mut name = self.read(size).await?;
+                    name.truncate(name.iter().position(|&byte| byte == 0).unwrap_or(name.len()));
+                    self.name = Some(name);
+                }
+                // These headers are not files, so the values of an extended header apply to the next one. Values in
+                // global headers are ignored.
+                EntryType::XGlobalHeader | EntryType::GNULongLink => self.left = self.padded(size, at)?,
+                EntryType::GNUSparse => return Err(ArchiveError::Sparse { at }),
+                kind => {
+                    let name = self.name.take();
+                    let size = self.size.take().unwrap_or(size);
+                    self.left = self.padded(size, at)?;
+                    if kind.is_file() || kind.is_contiguous() {
+                        return Ok(Some(Member {
+                            name: name.unwrap_or_else(|| header.path_bytes().into_owned()),
+                            offset: self.position,
+                            size,
+                        }));
+                    }
+                }
+            }
+        }
     }
 
-    /// Reads the next bytes of the archive.
-    pub(crate) fn feed(&mut self, mut bytes: &[u8], visitor: &mut impl Visitor) -> Result<(), ArchiveError> {
-        while !bytes.is_empty() && !matches!(self.state, State::End) {
-            let taken = self.step(bytes, visitor)?;
-            self.position = self.position.saturating_add(taken as u64);
-            bytes = bytes.get(taken..).unwrap_or_default();
+    /// Returns the content of the last file, which has `size` bytes.
+    pub(crate) async fn content(&mut self, size: u64) -> Result<Vec<u8>, ArchiveError> {
+        self.left = self.left.saturating_sub(size);
+        self.read(size).await
+    }
+
+    /// Reads the records of an extended header of `size` bytes. Only needed values are collected, so the header
+    /// can have any size.
+    async fn records(&mut self, size: u64) -> Result<(), ArchiveError> {
+        let end = self.position + size;
+        while self.position < end {
+            self.record(end).await?;
         }
         Ok(())
     }
 
-    /// Checks that the archive is complete. Some programs omit the two empty blocks at the end.
-    pub(crate) fn finish(&self) -> Result<(), ArchiveError> {
-        match &self.state {
-            State::End => Ok(()),
-            State::Header(begun) if begun.is_empty() => Ok(()),
-            _ => Err(ArchiveError::CutOff { at: self.position }),
+    /// Reads a record, `<length> <keyword>=<value>\n`, which must end within the header.
+    async fn record(&mut self, end: u64) -> Result<(), ArchiveError> {
+        let at = self.position;
+        let mut digits = Vec::new();
+        loop {
+            match self.byte().await? {
+                b' ' => break,
+                // A length of 64 bits has up to 20 digits.
+                digit if digit.is_ascii_digit() && digits.len() < 20 => digits.push(digit),
+                _ => return Err(ArchiveError::Header { at }),
+            }
+        }
+        let most = end.checked_sub(self.position);
+        let left = parsed(&digits).and_then(|length| length.checked_sub(self.position - at));
+        let left = left.filter(|left| most.is_some_and(|most| *left <= most));
+        let mut left = left.ok_or(ArchiveError::Header { at })?;
+        let mut keyword = Vec::new();
+        loop {
+            // The value ends with a line break.
+            left = left
+                .checked_sub(1)
+                .filter(|left| *left > 0)
+                .ok_or(ArchiveError::Header { at })?;
+            match self.byte().await? {
+                b'=' => break,
+                byte if keyword.len() <= LONGEST_KEYWORD => keyword.push(byte),
+                _ => {}
+            }
+        }
+        match keyword.as_slice() {
+            b"path" | b"size" if left > LONGEST_NAME => return Err(ArchiveError::Name { at, size: left }),
+            b"path" => self.name = Some(self.read(left - 1).await?),
+            b"size" => {
+                let size = parsed(&self.read(left - 1).await?);
+                self.size = Some(size.ok_or(ArchiveError::Header { at })?);
+            }
+            sparse if sparse.starts_with(b"GNU.sparse.") => return Err(ArchiveError::Sparse { at }),
+            _ => self.skip(left - 1).await?,
+        }
+        match self.byte().await? {
+            b'\n' => Ok(()),
+            _ => Err(ArchiveError::Header { at }),
         }
     }
 
-    /// Consumes the beginning of `bytes`, which must not be empty. Returns the consumed length.
-    fn step(&mut self, bytes: &[u8], visitor: &mut impl Visitor) -> Result<usize, ArchiveError> {
-        match &mut self.state {
-            State::End => Ok(bytes.len()),
-            State::Skipped(left) => {
-                let taken = at_most(*left, bytes.len());
-                *left -= taken as u64;
-                if *left == 0 {
-                    self.state = State::Header(Vec::with_capacity(BLOCK));
-                }
-                Ok(taken)
-            }
-            State::Header(begun) => {
-                let taken = (BLOCK - begun.len()).min(bytes.len());
-                begun.extend_from_slice(bytes.get(..taken).unwrap_or_default());
-                if begun.len() == BLOCK {
-                    let block = mem::take(begun);
-                    self.state = self.header(&block, self.position + taken as u64, visitor)?;
-                }
-                Ok(taken)
-            }
-            State::Kept(kept) => {
-                let left = kept.size - kept.bytes.len() as u64;
-                let taken = at_most(left, bytes.len());
-                kept.bytes
-                    .extend_from_slice(bytes.get(..taken).unwrap_or_default());
-                if taken as u64 == left {
-                    let padding = padded(kept.size) - kept.size;
-                    let kept = mem::replace(&mut self.state, after(padding));
-                    if let State::Kept(kept) = kept {
-                        self.finish_member(kept, visitor)?;
-                    }
-                }
-                Ok(taken)
-            }
-            State::Extended(records) => {
-                let bytes = bytes.get(..at_most(records.left, bytes.len())).unwrap_or(bytes);
-                let taken = records.feed(bytes, &mut self.next, self.position)?;
-                if records.left == 0 {
-                    if !records.record.is_new() {
-                        return Err(ArchiveError::Header { at: self.position });
-                    }
-                    self.state = after(padded(records.size) - records.size);
-                }
-                Ok(taken)
-            }
-        }
+    /// Returns the size of content of `size` bytes and its padding. Fails if the end of the content after the header
+    /// `at` does not fit into 63 bits.
+    fn padded(&self, size: u64, at: u64) -> Result<u64, ArchiveError> {
+        let end = self.position.checked_add(size);
+        end.filter(|end| *end <= i64::MAX as u64)
+            .and_then(|_| size.checked_next_multiple_of(BLOCK))
+            .ok_or(ArchiveError::Header { at })
     }
 
-    /// Parses the header `block`, which ends at offset `end`, and returns the next state.
-    fn header(&mut self, block: &[u8], end: u64, visitor: &mut impl Visitor) -> Result<State, ArchiveError> {
-        if block.iter().all(|&byte| byte == 0) {
-            return Ok(State::End);
-        }
-        let at = end - BLOCK as u64;
-        let header = Header::from_byte_slice(block);
-        if header.cksum().map_err(|_| ArchiveError::Header { at })? != checksum(block) {
-            return Err(ArchiveError::Header { at });
-        }
-        let size = header.entry_size().map_err(|_| ArchiveError::Header { at })?;
-        match header.entry_type() {
-            EntryType::XHeader if size > 0 => {
-                checked_end(end, size).ok_or(ArchiveError::Header { at })?;
-                Ok(State::Extended(Records {
-                    size,
-                    left: size,
-                    record: Record::new(),
-                }))
-            }
-            EntryType::GNULongName if size > LONGEST_NAME => Err(ArchiveError::Name { at, size }),
-            EntryType::GNULongName => self.keep(CollectedKind::LongName, size, visitor),
-            // These headers are not files, so the values of an extended header apply to the next one. Values in
-            // global headers are ignored.
-            EntryType::XHeader | EntryType::XGlobalHeader | EntryType::GNULongLink => {
-                checked_end(end, size).ok_or(ArchiveError::Header { at })?;
-                Ok(after(padded(size)))
-            }
-            EntryType::GNUSparse => Err(ArchiveError::Sparse { at }),
-            kind => {
-                let overrides = mem::take(&mut self.next);
-                let size = overrides.size.unwrap_or(size);
-                checked_end(end, size).ok_or(ArchiveError::Header { at })?;
-                if !kind.is_file() && !kind.is_contiguous() {
-                    return Ok(after(padded(size)));
-                }
-                let member = Member {
-                    name: overrides.name.unwrap_or_else(|| header.path_bytes().into_owned()),
-                    offset: end,
-                    size,
-                };
-                match visitor.member(&member)? {
-                    Some(most) if size <= most => self.keep(CollectedKind::Content(member), size, visitor),
-                    _ => Ok(after(padded(size))),
-                }
-            }
-        }
+    async fn byte(&mut self) -> Result<u8, ArchiveError> {
+        Ok(self.take(1).await?.get_u8())
     }
 
-    fn keep(
-        &mut self,
-        what: CollectedKind,
-        size: u64,
-        visitor: &mut impl Visitor,
-    ) -> Result<State, ArchiveError> {
-        let kept = CollectedEntry {
-            what,
-            size,
-            bytes: Vec::new(),
-        };
-        if size > 0 {
-            return Ok(State::Kept(kept));
-        }
-        self.finish_member(kept, visitor)?;
-        Ok(after(0))
-    }
-
-    fn finish_member(
-        &mut self,
-        kept: CollectedEntry,
-        visitor: &mut impl Visitor,
-    ) -> Result<(), ArchiveError> {
-        match kept.what {
-            CollectedKind::Content(member) => visitor.content(&member, &kept.bytes)?,
-            CollectedKind::LongName => {
-                let end = kept.bytes.iter().position(|&byte| byte == 0);
-                let end = end.unwrap_or(kept.bytes.len());
-                self.next.name = kept.bytes.get(..end).map(<[u8]>::to_vec);
-            }
+    async fn skip(&mut self, mut bytes: u64) -> Result<(), ArchiveError> {
+        while bytes > 0 {
+            bytes -= self.take(bytes).await?.len() as u64;
         }
         Ok(())
     }
-}
 
-impl Records {
-    /// Reads the beginning of `bytes`, which must not be empty, and applies completed records to `next`. `at` is
-    /// the offset of `bytes` in the archive. Returns the consumed length.
-    fn feed(&mut self, bytes: &[u8], next: &mut Overrides, at: u64) -> Result<usize, ArchiveError> {
-        let taken = match &mut self.record {
-            Record::Length { digits } => {
-                match bytes.first() {
-                    Some(b' ') => {
-                        let length = parsed(digits).ok_or(ArchiveError::Header { at })?;
-                        let left = length.checked_sub(digits.len() as u64 + 1);
-                        // The record must end within the header.
-                        let left = left
-                            .filter(|left| *left < self.left)
-                            .ok_or(ArchiveError::Header { at })?;
-                        let keyword = Vec::new();
-                        self.record = Record::Keyword { keyword, left };
-                    }
-                    // A length of 64 bits has up to 20 digits.
-                    Some(digit) if digit.is_ascii_digit() && digits.len() < 20 => digits.push(*digit),
-                    _ => return Err(ArchiveError::Header { at }),
-                }
-                1
-            }
-            Record::Keyword { keyword, left } => {
-                // The value ends with a line break.
-                *left = left
-                    .checked_sub(1)
-                    .filter(|left| *left > 0)
-                    .ok_or(ArchiveError::Header { at })?;
-                match bytes.first() {
-                    Some(b'=') => {
-                        let needed = needed(keyword, at)?.map(|keyword| (keyword, Vec::new()));
-                        let left = *left;
-                        self.record = Record::Value { needed, left };
-                    }
-                    Some(byte) if keyword.len() <= LONGEST_KEYWORD => keyword.push(*byte),
-                    _ => {}
-                }
-                1
-            }
-            Record::Value { needed, left } => {
-                let taken = at_most(*left, bytes.len());
-                let bytes = bytes.get(..taken).unwrap_or(bytes);
-                *left -= taken as u64;
-                if let Some((_, value)) = needed {
-                    let size = value.len() as u64 + taken as u64 + *left;
-                    if size > LONGEST_NAME {
-                        return Err(ArchiveError::Name { at, size });
-                    }
-                    value.extend_from_slice(bytes);
-                }
-                if *left == 0 {
-                    if bytes.last() != Some(&b'\n') {
-                        return Err(ArchiveError::Header { at });
-                    }
-                    if let Some((keyword, value)) = needed.take() {
-                        next.apply(keyword, value).ok_or(ArchiveError::Header { at })?;
-                    }
-                    self.record = Record::new();
-                }
-                taken
-            }
-        };
-        self.left -= taken as u64;
-        Ok(taken)
-    }
-}
-
-impl Overrides {
-    /// Applies a record with its line break. Returns `None` if the value is invalid.
-    fn apply(&mut self, keyword: Keyword, mut value: Vec<u8>) -> Option<()> {
-        value.pop();
-        match keyword {
-            Keyword::Path => self.name = Some(value),
-            Keyword::Size => self.size = Some(parsed(&value)?),
+    async fn read(&mut self, size: u64) -> Result<Vec<u8>, ArchiveError> {
+        let mut bytes = Vec::new();
+        while size > bytes.len() as u64 {
+            let left = size - bytes.len() as u64;
+            bytes.extend_from_slice(&self.take(left).await?);
         }
-        Some(())
-    }
-}
-
-impl Record {
-    fn new() -> Self {
-        Self::Length { digits: Vec::new() }
+        Ok(bytes)
     }
 
-    /// Returns true if no byte of the record was read.
-    fn is_new(&self) -> bool {
-        matches!(self, Self::Length { digits } if digits.is_empty())
+    /// Returns between 1 and `most` bytes.
+    async fn take(&mut self, most: u64) -> Result<Bytes, ArchiveError> {
+        if !self.fill().await? {
+            return Err(ArchiveError::CutOff { at: self.position });
+        }
+        let count = usize::try_from(most).map_or(self.piece.len(), |most| most.min(self.piece.len()));
+        self.position += count as u64;
+        Ok(self.piece.split_to(count))
     }
-}
 
-/// Returns the keyword if its value is needed.
-fn needed(keyword: &[u8], at: u64) -> Result<Option<Keyword>, ArchiveError> {
-    match keyword {
-        b"path" => Ok(Some(Keyword::Path)),
-        b"size" => Ok(Some(Keyword::Size)),
-        _ if keyword.starts_with(b"GNU.sparse.") => Err(ArchiveError::Sparse { at }),
-        _ => Ok(None),
+    /// Waits for the next piece if the last one was consumed. Returns false at the end of the stream.
+    async fn fill(&mut self) -> Result<bool, ArchiveError> {
+        while self.piece.is_empty() {
+            match self.pieces.next().await {
+                Some(piece) => self.piece = piece.map_err(ArchiveError::Read)?,
+                None => return Ok(false),
+            }
+        }
+        Ok(true)
     }
 }
 
 fn parsed(digits: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
-}
-
-/// Returns the end of content of `size` bytes after `end` if the offset fits into 63 bits.
-fn checked_end(end: u64, size: u64) -> Option<u64> {
-    end.checked_add(size).filter(|end| *end <= i64::MAX as u64)
-}
-
-fn after(bytes: u64) -> State {
-    if bytes == 0 {
-        State::Header(Vec::with_capacity(BLOCK))
-    } else {
-        State::Skipped(bytes)
-    }
-}
-
-fn at_most(left: u64, there: usize) -> usize {
-    usize::try_from(left).unwrap_or(usize::MAX).min(there)
-}
-
-/// Rounds `size` up to a multiple of the block size. Supports sizes up to 2^63.
-fn padded(size: u64) -> u64 {
-    size.div_ceil(BLOCK as u64).saturating_mul(BLOCK as u64)
 }
 
 /// Returns the sum of all bytes, counting the checksum field as spaces.

@@ -1,8 +1,10 @@
 //! Index of the samples in a shard.
 
-use super::archive::{ArchiveError, ArchiveReader, Member, Visitor};
-use crate::key;
-use frostline_tensor::{SkippedNames, StandIn, is_hidden_name, is_image_name};
+use super::archive::{ArchiveError, ArchiveReader, Member};
+use crate::{ObjectError, key};
+use bytes::Bytes;
+use frostline_tensor::{SkippedNames, is_hidden_name, is_image_name};
+use futures::Stream;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -36,6 +38,32 @@ pub(crate) struct Index {
 }
 
 impl Index {
+    /// Reads the archive in `pieces` through.
+    pub(crate) async fn read(
+        pieces: impl Stream<Item = Result<Bytes, ObjectError>> + Unpin,
+    ) -> Result<Self, ArchiveError> {
+        let mut reader = ArchiveReader::new(pieces);
+        let mut files = IndexedFiles::default();
+        while let Some(member) = reader.next().await? {
+            if files.add(&member)? && member.size <= LONGEST_LABEL {
+                let content = reader.content(member.size).await?;
+                files.add_label(&member, &content)?;
+            }
+        }
+        let labels = files.labels;
+        let entries = files.images.into_iter().map(|(name, (offset, size))| Entry {
+            label: labels.get(stem(&name)).cloned(),
+            name,
+            offset,
+            size,
+        });
+        Ok(Self {
+            entries: entries.collect(),
+            odd: files.odd,
+            bytes: files.bytes,
+        })
+    }
+
     pub(crate) fn get(&self, name: &str) -> Option<&Entry> {
         let at = self
             .entries
@@ -61,55 +89,6 @@ impl Index {
     }
 }
 
-/// Builds an [`Index`] from the bytes of an archive.
-#[derive(Debug)]
-pub(crate) struct IndexBuilder {
-    reader: ArchiveReader,
-    found: IndexedFiles,
-}
-
-impl IndexBuilder {
-    pub(crate) fn new() -> Self {
-        Self {
-            reader: ArchiveReader::new(),
-            found: IndexedFiles::default(),
-        }
-    }
-
-    /// Reads the next bytes of the archive.
-    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<(), ArchiveError> {
-        if self.reader.is_at_start()
-            && let Some(stand_in) = StandIn::detect(bytes)
-        {
-            return Err(stand_in.into());
-        }
-        self.reader.feed(bytes, &mut self.found)
-    }
-
-    /// Returns the index after the whole archive was read.
-    pub(crate) fn finish(self) -> Result<Index, ArchiveError> {
-        self.reader.finish()?;
-        let IndexedFiles {
-            images,
-            labels,
-            odd,
-            bytes,
-            ..
-        } = self.found;
-        let entries = images.into_iter().map(|(name, (offset, size))| Entry {
-            label: labels.get(stem(&name)).cloned(),
-            name,
-            offset,
-            size,
-        });
-        Ok(Index {
-            entries: entries.collect(),
-            odd,
-            bytes,
-        })
-    }
-}
-
 #[derive(Debug, Default)]
 struct IndexedFiles {
     /// Offset and size by name. The last file with a name wins, like in tar.
@@ -129,30 +108,29 @@ impl IndexedFiles {
         }
         Ok(())
     }
-}
 
-impl Visitor for IndexedFiles {
-    fn member(&mut self, member: &Member) -> Result<Option<u64>, ArchiveError> {
+    /// Adds a file. Returns true if it contains a label.
+    fn add(&mut self, member: &Member) -> Result<bool, ArchiveError> {
         let Some(name) = plain(&member.name) else {
             let name = String::from_utf8_lossy(&member.name);
             let is_hidden = name.rsplit('/').next().is_some_and(|file| file.starts_with('.'));
             if is_image_name(&name) && !is_hidden {
                 self.odd.add(&name);
             }
-            return Ok(None);
+            return Ok(false);
         };
         // macOS stores attributes of `1.jpg` in `._1.jpg`.
         if is_hidden_name(name) {
-            return Ok(None);
+            return Ok(false);
         }
         if is_image_name(name) {
             self.count(name.len())?;
             self.images.insert(name.to_owned(), (member.offset, member.size));
         }
-        Ok(label_of(name).map(|_| LONGEST_LABEL))
+        Ok(label_of(name).is_some())
     }
 
-    fn content(&mut self, member: &Member, content: &[u8]) -> Result<(), ArchiveError> {
+    fn add_label(&mut self, member: &Member, content: &[u8]) -> Result<(), ArchiveError> {
         let stem = plain(&member.name).and_then(label_of);
         let label = std::str::from_utf8(content).ok().map(str::trim);
         let (Some(stem), Some(label)) = (stem, label) else {

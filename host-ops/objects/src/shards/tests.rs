@@ -1,6 +1,8 @@
 //! Valid and hostile archives.
 
-use super::{ArchiveError, Index, IndexBuilder};
+use super::{ArchiveError, Index};
+use bytes::Bytes;
+use futures::{FutureExt, stream};
 use proptest::prelude::*;
 use tar::{Builder, EntryType, Header};
 
@@ -23,11 +25,9 @@ fn pack(files: &[(String, Vec<u8>)]) -> Vec<u8> {
 
 /// Indexes an archive that arrives in pieces of `piece` bytes.
 fn index(archive: &[u8], piece: usize) -> Result<Index, ArchiveError> {
-    let mut builder = IndexBuilder::new();
-    for piece in archive.chunks(piece) {
-        builder.feed(piece)?;
-    }
-    builder.finish()
+    let pieces = archive.chunks(piece);
+    let pieces = pieces.map(|piece| Ok(Bytes::copy_from_slice(piece)));
+    Index::read(stream::iter(pieces)).now_or_never().unwrap()
 }
 
 /// Returns the name, label and content for each sample.
@@ -338,13 +338,13 @@ fn extended_headers_that_make_no_sense_are_refused() {
 
 #[test]
 fn an_archive_of_names_takes_bounded_memory() {
-    let mut builder = IndexBuilder::new();
-    let fed = (0..1_000_000u32).try_for_each(|number| {
+    let headers = (0..1_000_000u32).map(|number| {
         let mut name = format!("{number:08}/{}", "a".repeat(80));
         name.push_str(".jpg");
-        builder.feed(&raw(name.as_bytes(), EntryType::Regular, 0))
+        Ok(raw(name.as_bytes(), EntryType::Regular, 0).into())
     });
-    assert!(matches!(fed, Err(ArchiveError::TooMany { .. })));
+    let read = Index::read(stream::iter(headers)).now_or_never().unwrap();
+    assert!(matches!(read, Err(ArchiveError::TooMany { .. })));
 }
 
 proptest! {

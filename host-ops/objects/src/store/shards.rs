@@ -5,13 +5,14 @@ use super::fetch::ReadRequest;
 use super::list::LARGEST_PAGE;
 use crate::root::LISTING;
 use crate::shards::{
-    ArchiveError, Entry, Index, IndexBuilder, LARGEST_INDEX, ReservedIndex, SampleName, ShardVersion,
-    Version, is_shard, layout_of,
+    ArchiveError, Entry, Index, LARGEST_INDEX, ReservedIndex, SampleName, ShardVersion, Version, is_shard,
+    layout_of,
 };
 use crate::{ObjectError, key};
 use frostline_tensor::{Layout, ObjectInfo, ObjectPage, SampleRef, SkippedNames};
 use futures::{StreamExt, stream};
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -216,22 +217,16 @@ impl Store {
                 self.scope.root.in_time(key, got).await
             }
         });
-        let mut ranges = stream::iter(ranges).buffered(RANGES_AT_ONCE);
-        let mut builder = IndexBuilder::new();
-        while let Some(bytes) = ranges.next().await {
-            let bytes = self.with_storage_class(&location, bytes).await?;
-            let fed = builder.feed(&bytes);
-            fed.map_err(|error| self.unreadable(key, error))?;
-        }
-        builder.finish().map_err(|error| self.unreadable(key, error))
-    }
-
-    fn unreadable(&self, key: &str, error: ArchiveError) -> ObjectError {
-        ObjectError::Shard {
-            key: key.to_owned(),
-            root: self.scope.root.shown.clone(),
-            reason: error.into(),
-        }
+        let ranges = stream::iter(ranges).buffered(RANGES_AT_ONCE);
+        let ranges = pin!(ranges.then(|bytes| self.with_storage_class(&location, bytes)));
+        Index::read(ranges).await.map_err(|error| match error {
+            ArchiveError::Read(error) => error,
+            error => ObjectError::Shard {
+                key: key.to_owned(),
+                root: self.scope.root.shown.clone(),
+                reason: error.into(),
+            },
+        })
     }
 }
 
