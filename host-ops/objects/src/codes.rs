@@ -28,7 +28,7 @@ pub(crate) const NO_TOKEN: &str = "the token service refused the credentials";
 const REFUSALS: [&str; 3] = ["AccessDenied", "AuthorizationFailure", "PublicAccessNotPermitted"];
 
 /// Codes for a missing bucket.
-const NO_BUCKET: [&str; 5] = [
+pub(crate) const NO_BUCKET: [&str; 5] = [
     "ContainerBeingDeleted",
     "ContainerNotFound",
     "InvalidBucketName",
@@ -37,7 +37,7 @@ const NO_BUCKET: [&str; 5] = [
 ];
 
 /// Codes for a bucket in the wrong region.
-const ELSEWHERE: [&str; 4] = [
+pub(crate) const ELSEWHERE: [&str; 4] = [
     "AuthorizationHeaderMalformed",
     "IllegalLocationConstraintException",
     "PermanentRedirect",
@@ -45,7 +45,7 @@ const ELSEWHERE: [&str; 4] = [
 ];
 
 /// Codes for an object in an archive storage class, which must be restored before it can be read.
-const ARCHIVED: [&str; 3] = ["BlobArchived", "BlobBeingRehydrated", "InvalidObjectState"];
+pub(crate) const ARCHIVED: [&str; 3] = ["BlobArchived", "BlobBeingRehydrated", "InvalidObjectState"];
 
 /// Codes for a store that only accepts the bucket in the host name: Alibaba, Tencent and Volcengine.
 const VIRTUAL_HOST_ONLY: [&str; 3] = [
@@ -70,21 +70,6 @@ pub(crate) fn is_refusal(code: &str) -> bool {
     is_about_credentials(code) || REFUSALS.contains(&code)
 }
 
-/// Returns true if the code means that the bucket does not exist.
-pub(crate) fn is_about_the_bucket(code: &str) -> bool {
-    NO_BUCKET.contains(&code)
-}
-
-/// Returns true if the code means that the bucket is in another region.
-pub(crate) fn is_elsewhere(code: &str) -> bool {
-    ELSEWHERE.contains(&code)
-}
-
-/// Returns true if the code means that the object is archived.
-pub(crate) fn is_archived(code: &str) -> bool {
-    ARCHIVED.contains(&code)
-}
-
 /// Returns true if the store refuses the bucket in the path. Stores without a known code say so in the message.
 pub(crate) fn is_virtual_host_only(code: &str, text: &str) -> bool {
     let text = text.to_ascii_lowercase();
@@ -105,13 +90,19 @@ pub(crate) fn code(text: &str) -> Option<String> {
 /// Returns the text of an element in an error document, if it consists of up to 64 ASCII letters, digits,
 /// hyphens and underscores.
 pub(crate) fn element(text: &str, name: &str) -> Option<String> {
-    let (_, rest) = text.split_once(&format!("<{name}>"))?;
-    let (word, _) = rest.split_once(&format!("</{name}>"))?;
+    let word = text_of(text, name)?;
     let plain = word.len() <= 64
         && word
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
     plain.then(|| word.to_owned())
+}
+
+/// Returns the text of an element in an XML document. Escapes are not decoded.
+pub(crate) fn text_of<'a>(document: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = document.split_once(&format!("<{name}>"))?;
+    let (text, _) = rest.split_once(&format!("</{name}>"))?;
+    Some(text)
 }
 
 /// Returns true if the HTTP status of the answer starts with `status`.

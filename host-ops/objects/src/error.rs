@@ -302,14 +302,12 @@ impl ObjectError {
     /// Returns true if the error is not specific to the object. Other requests fail the same way.
     fn is_of_the_host(&self) -> bool {
         match self {
-            Self::Unreachable { .. } | Self::Deadline { .. } | Self::NoCredentials { .. } => true,
-            Self::Store { fault, .. } => fault.may_pass(),
-            Self::NoSuchRoot { .. } => true,
+            Self::NoCredentials { .. } | Self::NoSuchRoot { .. } => true,
             Self::Denied {
                 reason, everywhere, ..
             } => *everywhere || is_about_credentials(reason),
             Self::OutOfBudget { error, .. } => error.host_caused,
-            _ => false,
+            error => error.is_temporary(),
         }
     }
 }

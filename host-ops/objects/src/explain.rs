@@ -5,8 +5,8 @@
 //! operating system.
 
 use crate::codes::{
-    LONGEST_REASON, NO_TOKEN, SKEWED, answered, code, element, is_about_the_bucket, is_archived,
-    is_elsewhere, is_refusal, is_virtual_host_only, may_pass, status, storage_class,
+    ARCHIVED, ELSEWHERE, LONGEST_REASON, NO_BUCKET, NO_TOKEN, SKEWED, answered, code, element, is_refusal,
+    is_virtual_host_only, may_pass, status, storage_class,
 };
 use crate::kind::{Credentials, Kind};
 use crate::local::{is_without_root, leads_out, loops};
@@ -46,8 +46,8 @@ impl Root {
         }
         let lists = key == LISTING && kind.is_remote();
         match (error, code.as_deref()) {
-            (_, Some(code)) if is_about_the_bucket(code) => self.missing(),
-            (_, Some(code)) if is_archived(code) => ObjectError::Archived {
+            (_, Some(code)) if NO_BUCKET.contains(&code) => self.missing(),
+            (_, Some(code)) if ARCHIVED.contains(&code) => ObjectError::Archived {
                 key,
                 root,
                 class: storage_class(&text),
@@ -55,7 +55,7 @@ impl Root {
             (_, Some(code)) if kind == Kind::S3 && is_virtual_host_only(code, &text) => {
                 virtual_host_only(root, code)
             }
-            (_, Some(code)) if is_elsewhere(code) => elsewhere(root, code, &text),
+            (_, Some(code)) if ELSEWHERE.contains(&code) => elsewhere(root, code, &text),
             (_, Some(code)) if is_refusal(code) => self.denied(&key, code),
             // Azure reports private objects as missing to anonymous requests.
             (Error::NotFound { .. }, Some(code @ "ResourceNotFound"))
@@ -83,7 +83,7 @@ impl Root {
             }
             // Some servers do not send an error document.
             (_, None) if lists && kind != Kind::Web && answered(&text, "404") => self.missing(),
-            (_, None) if cannot_connect(error) => ObjectError::Unreachable {
+            (_, None) if failed_by(error, HttpErrorKind::Connect) => ObjectError::Unreachable {
                 root,
                 reason: innermost(error),
                 advice: self.connection_advice(error),
@@ -146,9 +146,9 @@ impl Root {
             reason,
             fault: if may_pass(text) {
                 Fault::Busy
-            } else if status(text).is_none() && http_errors(error).any(is_timeout) {
+            } else if status(text).is_none() && failed_by(error, HttpErrorKind::Timeout) {
                 Fault::Timeout
-            } else if status(text).is_none() && breaks_off(error) {
+            } else if status(text).is_none() && http_errors(error).next().is_some() {
                 Fault::Broken
             } else {
                 Fault::Failed
@@ -207,17 +207,9 @@ fn is_about_trust(error: &Error) -> bool {
     sources(error).any(|source| source.to_string().contains("invalid peer certificate"))
 }
 
-fn is_timeout(error: &HttpError) -> bool {
-    matches!(error.kind(), HttpErrorKind::Timeout)
-}
-
-fn cannot_connect(error: &Error) -> bool {
-    http_errors(error).any(|error| matches!(error.kind(), HttpErrorKind::Connect))
-}
-
-/// Returns true if the answer is missing or incomplete.
-fn breaks_off(error: &Error) -> bool {
-    http_errors(error).next().is_some()
+/// Returns true if a request failed for the reason `kind`.
+fn failed_by(error: &Error, kind: HttpErrorKind) -> bool {
+    http_errors(error).any(|error| error.kind() == kind)
 }
 
 fn http_errors(error: &Error) -> impl Iterator<Item = &HttpError> {

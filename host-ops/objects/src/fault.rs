@@ -1,5 +1,8 @@
+use strum::{EnumIter, IntoEnumIterator, IntoStaticStr};
+
 /// Type of store failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EnumIter, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Fault {
     /// HTTP status 408, 429, 502, 503 or 504.
     Busy,
@@ -20,30 +23,14 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Every failure type.
-    pub const ALL: [Self; 8] = [
-        Self::Busy,
-        Self::Denied,
-        Self::Credentials,
-        Self::NoBucket,
-        Self::Unreachable,
-        Self::Timeout,
-        Self::Broken,
-        Self::Failed,
-    ];
+    /// Returns every failure type.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::iter()
+    }
 
     /// Returns the one-word name that is used as a metric label.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Busy => "busy",
-            Self::Denied => "denied",
-            Self::Credentials => "credentials",
-            Self::NoBucket => "no_bucket",
-            Self::Unreachable => "unreachable",
-            Self::Timeout => "timeout",
-            Self::Broken => "broken",
-            Self::Failed => "failed",
-        }
+        self.into()
     }
 
     /// Returns true if the failure is not specific to the object: the store or the connection to it is busy

@@ -143,22 +143,6 @@ struct Entry {
     is_folder: bool,
 }
 
-impl Entry {
-    fn file(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            is_folder: false,
-        }
-    }
-
-    fn folder(name: &str) -> Self {
-        Self {
-            name: format!("{name}/"),
-            is_folder: true,
-        }
-    }
-}
-
 /// Type of an entry.
 enum Found {
     File,
@@ -309,8 +293,14 @@ impl Walk<'_> {
             }
             let key = format!("{}{name}", folder.key);
             let entry = match self.classify(&key, &item) {
-                Found::File => Entry::file(&name),
-                Found::Folder => Entry::folder(&name),
+                Found::File => Entry {
+                    name: name.into_owned(),
+                    is_folder: false,
+                },
+                Found::Folder => Entry {
+                    name: format!("{name}/"),
+                    is_folder: true,
+                },
                 Found::Invalid => {
                     if let Some(skips) = &mut skips {
                         skips.add_name(key);

@@ -145,21 +145,16 @@ impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         ensure_provider();
         let client = ReqwestConnector::default().connect(options)?;
-        Ok(HttpClient::new(Filter::new(client, self.dates.clone())))
+        let dates = self.dates.clone();
+        Ok(HttpClient::new(Filter { client, dates }))
     }
 }
 
 /// HTTP service that bounds the bytes of answers, and removes entries that [`Path`] cannot represent from listings.
 #[derive(Debug)]
 pub(crate) struct Filter {
-    client: HttpClient,
-    dates: AnswerDates,
-}
-
-impl Filter {
-    pub(crate) fn new(client: HttpClient, dates: AnswerDates) -> Self {
-        Self { client, dates }
-    }
+    pub(crate) client: HttpClient,
+    pub(crate) dates: AnswerDates,
 }
 
 #[async_trait]

@@ -124,19 +124,13 @@ fn settings(
     sections: &[String],
 ) -> Result<Option<BTreeMap<String, String>>, ProfileError> {
     let Some(path) = path else { return Ok(None) };
-    let text = match std::fs::File::open(&path) {
-        Ok(file) => {
-            let mut text = String::new();
-            match file.take(LARGEST_FILE + 1).read_to_string(&mut text) {
-                Ok(_) => text,
-                Err(source) => return Err(ProfileError::Read { path, source }),
-            }
-        }
+    let mut text = String::new();
+    let file = std::fs::File::open(&path);
+    match file.and_then(|file| file.take(LARGEST_FILE + 1).read_to_string(&mut text)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(ProfileError::Read { path, source }),
-    };
-    if text.len() as u64 > LARGEST_FILE {
-        return Err(ProfileError::Large { path });
+        Ok(_) if text.len() as u64 > LARGEST_FILE => return Err(ProfileError::Large { path }),
+        Ok(_) => {}
     }
     Ok(sections.iter().find_map(|section| parse(&text, section)))
 }

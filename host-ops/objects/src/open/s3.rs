@@ -55,7 +55,7 @@ pub(super) fn open(
     let builder = builder.with_bucket_name(name);
     let credentials = match own {
         Some(own) if keys.is_some() || own.role.is_some() => Credentials::Own,
-        _ => Credentials::from_flags(is_unsigned(&builder), has_credentials(&builder)),
+        _ => Credentials::from_flags(is_unsigned(&builder), has_any(&builder, &CREDENTIALS)),
     };
     let endpoint = builder
         .get_config_value(&AmazonS3ConfigKey::S3Endpoint)
@@ -149,7 +149,7 @@ fn with_profile(
     builder: AmazonS3Builder,
     variables: &Variables,
 ) -> Result<AmazonS3Builder, ObjectError> {
-    let given = is_unsigned(&builder) || has_credentials(&builder);
+    let given = is_unsigned(&builder) || has_any(&builder, &CREDENTIALS);
     let profile = match profile::read(variables, !given) {
         // The profile was not requested, and the keys are known.
         Err(_) if given && !variables.contains_key("AWS_PROFILE") => Profile::default(),
@@ -165,18 +165,11 @@ fn with_profile(
         }
     }
     let regions = [AmazonS3ConfigKey::Region, AmazonS3ConfigKey::DefaultRegion];
-    if let Some(region) = profile
-        .region
-        .filter(|_| regions.iter().all(|key| builder.get_config_value(key).is_none()))
-    {
+    if let Some(region) = profile.region.filter(|_| !has_any(&builder, &regions)) {
         builder = builder.with_region(region);
     }
     let endpoints = [AmazonS3ConfigKey::Endpoint, AmazonS3ConfigKey::S3Endpoint];
-    if let Some(endpoint) = profile.endpoint.filter(|_| {
-        endpoints
-            .iter()
-            .all(|key| builder.get_config_value(key).is_none())
-    }) {
+    if let Some(endpoint) = profile.endpoint.filter(|_| !has_any(&builder, &endpoints)) {
         builder = builder.with_endpoint(endpoint);
     }
     Ok(builder)
@@ -187,10 +180,8 @@ fn is_unsigned(builder: &AmazonS3Builder) -> bool {
     skipped.is_some_and(|value| is_on(&value))
 }
 
-fn has_credentials(builder: &AmazonS3Builder) -> bool {
-    CREDENTIALS
-        .iter()
-        .any(|source| builder.get_config_value(source).is_some())
+fn has_any(builder: &AmazonS3Builder, settings: &[AmazonS3ConfigKey]) -> bool {
+    settings.iter().any(|key| builder.get_config_value(key).is_some())
 }
 
 #[cfg(test)]

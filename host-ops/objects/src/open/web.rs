@@ -107,10 +107,10 @@ impl HttpConnector for WebConnector {
             store: "web",
             source: error.into(),
         })?;
-        Ok(HttpClient::new(Filter::new(
-            HttpClient::new(client),
-            AnswerDates::default(),
-        )))
+        Ok(HttpClient::new(Filter {
+            client: HttpClient::new(client),
+            dates: AnswerDates::default(),
+        }))
     }
 }
 

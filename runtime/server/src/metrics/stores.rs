@@ -16,7 +16,7 @@ pub(crate) struct StoreErrors {
 impl Default for StoreErrors {
     fn default() -> Self {
         let by_fault = Family::<Labels<1>, Counter>::default();
-        for fault in Fault::ALL.map(Fault::as_str) {
+        for fault in Fault::all().map(Fault::as_str) {
             drop(by_fault.get_or_create(&[("fault", fault)]));
         }
         Self {
@@ -36,7 +36,7 @@ impl StoreErrors {
 
     /// Removes the series of a data root that no tenant has any more.
     pub(crate) fn forget(&self, root: &str) {
-        for fault in Fault::ALL.map(Fault::as_str) {
+        for fault in Fault::all().map(Fault::as_str) {
             let root = root.to_owned();
             self.by_root.remove(&RootLabels { root, fault });
         }
