@@ -36,7 +36,7 @@ pub fn measure_encoding(rows: &Tensor, encoding: Encoding) -> Result<Encoded, Pr
     for _ in 0..REPETITIONS {
         let copy = rows.clone();
         let before = Instant::now();
-        let mut writer = ActivationWriter::compressed(format.clone(), encoding.compression)?;
+        let mut writer = ActivationWriter::new(format.clone(), encoding.compression, false)?;
         let mut pieces = writer.tensor(&positions, copy)?;
         pieces.extend(writer.finish()?);
         encode = encode.min(before.elapsed().as_secs_f64());

@@ -66,37 +66,35 @@ impl ActivationBatch {
         columns: &[ArrayRef],
         checksums: Option<&ArrayRef>,
     ) -> Result<Self, FrameError> {
-        let mut batch = match (format, columns) {
-            (RowFormat::F16(_), [positions, values, exact, errors]) => {
-                let exact = ExactRows::from_column(exact, format)?;
-                Self::from_columns(
-                    positions,
-                    Columns::F16(Lists::from_column(values)?),
-                    Some(exact),
-                    errors,
-                )
+        let [positions, values, others @ .., errors] = columns else {
+            return Err(type_mismatch());
+        };
+        let values = match (format, others) {
+            (RowFormat::Object, _) => {
+                Columns::Objects(values.as_binary_opt::<i64>().ok_or_else(type_mismatch)?.clone())
             }
-            (RowFormat::Int8(_), [positions, values, scales, offsets, exact, errors]) => {
-                let values = Box::new(Int8Columns {
-                    values: Lists::from_column(values)?,
-                    scales: Lists::from_column(scales)?,
-                    offsets: Lists::from_column(offsets)?,
-                });
-                let exact = ExactRows::from_column(exact, format)?;
-                Self::from_columns(positions, Columns::Int8(values), Some(exact), errors)
-            }
-            (_, [positions, values, errors]) => {
-                let values = match format {
-                    RowFormat::Object => {
-                        Columns::Objects(values.as_binary_opt::<i64>().ok_or_else(type_mismatch)?.clone())
-                    }
-                    RowFormat::F32(_) => Columns::F32(Lists::from_column(values)?),
-                    _ => Columns::U8(Lists::from_column(values)?),
-                };
-                Self::from_columns(positions, values, None, errors)
-            }
-            _ => Err(type_mismatch()),
-        }?;
+            (RowFormat::F32(_), _) => Columns::F32(Lists::from_column(values)?),
+            (RowFormat::U8(_), _) => Columns::U8(Lists::from_column(values)?),
+            (RowFormat::F16(_), _) => Columns::F16(Lists::from_column(values)?),
+            (RowFormat::Int8(_), [scales, offsets, ..]) => Columns::Int8(Box::new(Int8Columns {
+                values: Lists::from_column(values)?,
+                scales: Lists::from_column(scales)?,
+                offsets: Lists::from_column(offsets)?,
+            })),
+            (RowFormat::Int8(_), _) => return Err(type_mismatch()),
+        };
+        let exact = others.last().filter(|_| format.falls_back());
+        let exact = exact.map(|exact| ExactRows::from_column(exact, format));
+        let mut batch = Self {
+            positions: positions
+                .as_primitive_opt::<UInt32Type>()
+                .ok_or_else(type_mismatch)?
+                .clone(),
+            values,
+            exact: exact.transpose()?,
+            errors: errors.as_struct_opt().ok_or_else(type_mismatch)?.clone(),
+            corrupted: Vec::new(),
+        };
         if let Some(checksums) = checksums {
             let written = checksums
                 .as_primitive_opt::<UInt64Type>()
@@ -110,24 +108,6 @@ impl ActivationBatch {
         }
         batch.check_scales()?;
         Ok(batch)
-    }
-
-    fn from_columns(
-        positions: &ArrayRef,
-        values: Columns,
-        exact: Option<ExactRows>,
-        errors: &ArrayRef,
-    ) -> Result<Self, FrameError> {
-        Ok(Self {
-            positions: positions
-                .as_primitive_opt::<UInt32Type>()
-                .ok_or_else(type_mismatch)?
-                .clone(),
-            values,
-            exact,
-            errors: errors.as_struct_opt().ok_or_else(type_mismatch)?.clone(),
-            corrupted: Vec::new(),
-        })
     }
 
     /// Returns the number of rows.

@@ -30,7 +30,7 @@ pub struct Load {
     pub grant: Option<u64>,
     /// True if the processor computes int8 dot products without saturation (VNNI). Hosts of earlier versions
     /// omit this field.
-    #[serde(skip_serializing_if = "crate::messages::is_false")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub exact_int8: bool,
     /// Stages of the tenant's models that have executed rows of this tenant on this host.
     #[serde(skip_serializing_if = "Vec::is_empty")]

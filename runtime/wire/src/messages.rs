@@ -26,7 +26,7 @@ pub struct GuestInfo {
     /// Upload time in seconds since 1970.
     pub uploaded_at: u64,
     /// True if the operator of the host disabled the guest.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub disabled: bool,
 }
 
@@ -51,14 +51,8 @@ pub struct ModelInfo {
     /// Cuts in execution order.
     pub cuts: Vec<CutInfo>,
     /// True if the operator of the host offers this model to all tenants.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shared: bool,
-}
-
-/// Predicate for omitting fields that are false, so existing answers do not change.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-pub(crate) fn is_false(value: &bool) -> bool {
-    !value
 }
 
 /// Cut of a model.
@@ -117,7 +111,7 @@ pub struct ExtractionRequest {
     pub view: Option<View>,
     /// True if each row is the XXH3 hash (64 bits, little-endian) of the object instead of its bytes. Requires the
     /// split `none`.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub digests: bool,
     /// Samples. The answer contains a single row for each position, in any order.
     pub samples: Vec<RequestedSample>,

@@ -5,7 +5,7 @@ use crate::unpacked::{Codec, decompressed_size};
 use crate::{ActivationBatch, Compression, FrameError, RowFormat};
 use arrow_ipc::convert::try_fb_to_schema;
 use arrow_ipc::reader::RecordBatchDecoder;
-use arrow_ipc::{MessageHeader, MetadataVersion, RecordBatch as BatchHeader, root_as_message};
+use arrow_ipc::{MessageHeader, RecordBatch as BatchHeader, root_as_message};
 use arrow_schema::SchemaRef;
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
@@ -120,7 +120,13 @@ impl ActivationReader {
                     .header_as_record_batch()
                     .ok_or_else(|| FrameError::malformed("an empty batch"))?;
                 self.check_batch(&batch, &message.body)?;
-                let batch = decode(message, batch, schema, header.version())?;
+                let schema = Arc::clone(schema);
+                let dictionaries = HashMap::new();
+                let version = header.version();
+                let batch =
+                    RecordBatchDecoder::try_new(&message.body, batch, schema, &dictionaries, &version)
+                        .and_then(RecordBatchDecoder::read_record_batch)
+                        .map_err(FrameError::malformed)?;
                 let (checksums, columns) = match batch.columns().split_last() {
                     Some((checksums, columns)) if self.checksums => (Some(checksums), columns),
                     _ => (None, batch.columns()),
@@ -227,16 +233,4 @@ fn buffer_range(offset: i64, length: i64) -> Option<Range<usize>> {
     offset
         .is_multiple_of(8)
         .then_some(offset..offset.checked_add(length)?)
-}
-
-fn decode(
-    message: &Message,
-    batch: BatchHeader<'_>,
-    schema: &SchemaRef,
-    version: MetadataVersion,
-) -> Result<arrow_array::RecordBatch, FrameError> {
-    let dictionaries = HashMap::new();
-    RecordBatchDecoder::try_new(&message.body, batch, Arc::clone(schema), &dictionaries, &version)
-        .and_then(RecordBatchDecoder::read_record_batch)
-        .map_err(FrameError::malformed)
 }

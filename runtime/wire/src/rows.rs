@@ -3,7 +3,7 @@
 use crate::{FrameError, RowFormat};
 use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
 use arrow_schema::{DataType, Field, Fields, Schema};
-use frostline_tensor::{OpError, OpErrorCode};
+use frostline_tensor::{OpError, OpErrorCode, Shape};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -47,27 +47,23 @@ impl RowFormat {
         let Some(shape) = self.shape() else {
             return Ok(None);
         };
-        let elements = shape
-            .iter()
-            .try_fold(1_usize, |product, &side| product.checked_mul(side));
-        match elements.filter(|&elements| i32::try_from(elements).is_ok()) {
-            Some(0) => Err(FrameError::Format {
-                shape: shape.to_vec(),
-                reason: "there are no elements".to_owned(),
-            }),
-            Some(elements) => Ok(Some(elements)),
-            None => Err(FrameError::Format {
-                shape: shape.to_vec(),
-                reason: "there are more than 2^31 - 1 elements".to_owned(),
-            }),
-        }
+        let elements = Shape::new(shape).elements().ok();
+        let reason = match elements.filter(|&elements| i32::try_from(elements).is_ok()) {
+            Some(0) => "there are no elements",
+            Some(elements) => return Ok(Some(elements)),
+            None => "there are more than 2^31 - 1 elements",
+        };
+        Err(FrameError::Format {
+            shape: shape.to_vec(),
+            reason: reason.to_owned(),
+        })
     }
 
     /// Returns the number of slices per row. Each slice has a scale and an offset. Slices correspond to the
     /// first axis (channels, tokens) if each has at least 64 elements. Otherwise, the whole row is a slice.
     pub fn slices(&self) -> usize {
         match self.shape() {
-            Some([first, rest @ ..]) if !rest.is_empty() && has_separate_scale(rest) => *first,
+            Some([first, rest @ ..]) if Shape::new(rest).elements().unwrap_or(usize::MAX) >= SLICE => *first,
             _ => 1,
         }
     }
@@ -88,10 +84,7 @@ impl RowFormat {
 
     /// Returns the maximum number of bytes of a row before compression, or `None` for objects. For `f16` and
     /// `int8`, this includes the f32 values and the unused encoded values.
-    ///
-    /// # Errors
-    /// Returns the same errors as [`RowFormat::width`].
-    pub fn largest_row_bytes(&self) -> Result<Option<u64>, FrameError> {
+    fn largest_row_bytes(&self) -> Result<Option<u64>, FrameError> {
         let exact = if self.falls_back() {
             self.width()?.unwrap_or(0) as u64 * 4
         } else {
@@ -213,14 +206,6 @@ impl RowFormat {
         named
             && matches!(metadata, Some(Ok(tensor)) if tensor.shape == *shape && tensor.permutation.is_none())
     }
-}
-
-/// Returns true if slices of this shape have separate scales.
-fn has_separate_scale(slice: &[usize]) -> bool {
-    let elements = slice
-        .iter()
-        .fold(1_usize, |product, &side| product.saturating_mul(side));
-    elements >= SLICE
 }
 
 fn list_type(element: DataType, length: usize) -> Result<DataType, FrameError> {

@@ -39,11 +39,7 @@ impl From<&str> for Split {
 
 impl From<Split> for String {
     fn from(split: Split) -> Self {
-        match split {
-            Split::None => "none".to_owned(),
-            Split::Input => "input".to_owned(),
-            Split::Cut(name) => name,
-        }
+        split.to_string()
     }
 }
 

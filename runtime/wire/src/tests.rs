@@ -42,7 +42,7 @@ fn encode(format: &RowFormat, batches: &[Rows]) -> Vec<u8> {
 }
 
 fn encode_so(format: &RowFormat, compression: Compression, batches: &[Rows]) -> Vec<u8> {
-    let writer = ActivationWriter::compressed(format.clone(), compression).unwrap();
+    let writer = ActivationWriter::new(format.clone(), compression, false).unwrap();
     encode_by(writer, format, batches)
 }
 

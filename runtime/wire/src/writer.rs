@@ -40,31 +40,11 @@ pub struct RowFailure {
 }
 
 impl ActivationWriter {
-    /// Creates a writer for rows of `format` without compression.
+    /// Creates a writer for rows of `format`. With `checksums`, a column contains the checksum of each row.
     ///
     /// # Errors
     /// Returns [`FrameError::Format`] if Arrow does not support the shape.
-    pub fn new(format: RowFormat) -> Result<Self, FrameError> {
-        Self::compressed(format, Compression::None)
-    }
-
-    /// Creates a writer for rows of `format` with compression.
-    ///
-    /// # Errors
-    /// Returns [`FrameError::Format`] if Arrow does not support the shape.
-    pub fn compressed(format: RowFormat, compression: Compression) -> Result<Self, FrameError> {
-        Self::open(format, compression, false)
-    }
-
-    /// Creates a writer like [`ActivationWriter::compressed`] that adds a column with row checksums.
-    ///
-    /// # Errors
-    /// Returns [`FrameError::Format`] if Arrow does not support the shape.
-    pub fn checked(format: RowFormat, compression: Compression) -> Result<Self, FrameError> {
-        Self::open(format, compression, true)
-    }
-
-    fn open(format: RowFormat, compression: Compression, checksums: bool) -> Result<Self, FrameError> {
+    pub fn new(format: RowFormat, compression: Compression, checksums: bool) -> Result<Self, FrameError> {
         let schema = Arc::new(format.schema(checksums)?);
         let encoder = options(compression)
             .and_then(|options| StreamEncoder::try_new_with_options(&schema, options))
@@ -225,7 +205,7 @@ mod tests {
     fn the_elements_of_a_tensor_are_not_copied() {
         let tensor = Tensor::f32([2, 1024], vec![1.5; 2048]).unwrap();
         let address = tensor.as_bytes().as_ptr();
-        let mut writer = ActivationWriter::new(RowFormat::F32(vec![1024])).unwrap();
+        let mut writer = ActivationWriter::new(RowFormat::F32(vec![1024]), Compression::None, false).unwrap();
         let pieces = writer.tensor(&[4, 9], tensor).unwrap();
         assert!(
             pieces
@@ -237,14 +217,14 @@ mod tests {
     #[test]
     fn an_object_alone_is_not_copied() {
         let object = Bytes::from(vec![7; 8192]);
-        let mut writer = ActivationWriter::new(RowFormat::Object).unwrap();
+        let mut writer = ActivationWriter::new(RowFormat::Object, Compression::None, false).unwrap();
         let pieces = writer.objects(&[(4, object.clone())]).unwrap();
         assert!(pieces.iter().any(|piece| piece.as_ptr() == object.as_ptr()));
     }
 
     #[test]
     fn failed_rows_share_their_blank_elements() {
-        let mut writer = ActivationWriter::new(RowFormat::U8(vec![4096])).unwrap();
+        let mut writer = ActivationWriter::new(RowFormat::U8(vec![4096]), Compression::None, false).unwrap();
         let failure = |position| RowFailure {
             position,
             error: OpError::invalid("corrupt"),
@@ -257,7 +237,7 @@ mod tests {
 
     #[test]
     fn rows_that_do_not_fit_are_refused() {
-        let mut writer = ActivationWriter::new(RowFormat::F32(vec![4])).unwrap();
+        let mut writer = ActivationWriter::new(RowFormat::F32(vec![4]), Compression::None, false).unwrap();
         let tensor = |shape: [usize; 2]| Tensor::f32(shape, vec![0.0; shape[0] * shape[1]]).unwrap();
         assert!(writer.tensor(&[0], tensor([2, 4])).is_err());
         assert!(writer.tensor(&[0], tensor([1, 5])).is_err());

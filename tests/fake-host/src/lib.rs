@@ -217,7 +217,7 @@ impl Answer {
     /// Creates an empty compressed answer.
     pub fn compressed(format: RowFormat, compression: Compression) -> Self {
         Self {
-            writer: ActivationWriter::compressed(format, compression).unwrap(),
+            writer: ActivationWriter::new(format, compression, false).unwrap(),
             pieces: Vec::new(),
         }
     }
@@ -225,7 +225,7 @@ impl Answer {
     /// Creates an empty answer with a checksum per row.
     pub fn checked(format: RowFormat) -> Self {
         Self {
-            writer: ActivationWriter::checked(format, Compression::None).unwrap(),
+            writer: ActivationWriter::new(format, Compression::None, true).unwrap(),
             pieces: Vec::new(),
         }
     }

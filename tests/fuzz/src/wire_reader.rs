@@ -66,10 +66,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
 }
 
 fn answer(format: &RowFormat, compression: Compression, checked: bool) -> Option<Vec<u8>> {
-    let mut writer = match checked {
-        true => ActivationWriter::checked(format.clone(), compression).ok()?,
-        false => ActivationWriter::compressed(format.clone(), compression).ok()?,
-    };
+    let mut writer = ActivationWriter::new(format.clone(), compression, checked).ok()?;
     let failed = RowFailure {
         position: 2,
         error: OpError::runtime("broken"),

@@ -30,13 +30,8 @@ impl Encoder {
         encoding: Encoding,
         checksums: bool,
     ) -> Result<Self, FrameError> {
-        let open = if checksums {
-            ActivationWriter::checked
-        } else {
-            ActivationWriter::compressed
-        };
         Ok(Self {
-            writer: open(rows, encoding.compression)?,
+            writer: ActivationWriter::new(rows, encoding.compression, checksums)?,
             threads: (!is_zero_copy(encoding)).then(|| caller.decoders()),
             caller,
             bytes: 0,
