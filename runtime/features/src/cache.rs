@@ -1,7 +1,6 @@
 use crate::error::failed;
-use crate::row::RECORD;
+use crate::records::RECORD;
 use crate::space::{StoreSpace, bytes, hold, is_idle, last_use, remove, stores};
-use crate::store::OpenStore;
 use crate::{FeatureError, Row, Stopped, Store};
 use frostline_sealed::whole_file;
 use serde::{Deserialize, Serialize};
@@ -141,13 +140,10 @@ impl Cache {
         let room = StoreSpace::new(&self.path, self.limit, path);
         let evicted = room.make_room(row.disk_bytes(rows)?);
         let turn = self.path.join(TURN);
-        let opened = OpenStore {
-            room,
-            turn: File::create(&turn).map_err(failed("opening", &turn))?,
-            use_lock,
-            evicted,
-        };
-        Store::open(opened, row, told)
+        let turn = File::create(&turn).map_err(failed("opening", &turn))?;
+        let store = Store::open(room, use_lock, turn, row, told)?;
+        store.record_evicted(evicted);
+        Ok(store)
     }
 
     /// Returns true if a store of `subject` exists.

@@ -2,16 +2,13 @@
 //! time), but not the time of the last change (ctime). The hash is therefore recorded for this time, and a file with
 //! another time is hashed again before its rows are used.
 
+use crate::records::{RECORD, append, read_after};
 use crate::row::FileState;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
-
-/// Record size in bytes: file state and hash.
-const RECORD: usize = FileState::BYTES + 8;
 
 /// Hashes by file state, shared by processes through a file. A damaged record leads to a hash without rows.
 pub(crate) struct Contents {
@@ -22,8 +19,8 @@ pub(crate) struct Contents {
 #[derive(Default)]
 struct Known {
     hashes: HashMap<FileState, u64>,
-    /// Number of bytes read so far.
-    read: u64,
+    /// Number of records read so far.
+    records: u64,
 }
 
 impl Contents {
@@ -46,16 +43,10 @@ impl Contents {
     /// Reads the records that other jobs appended.
     pub(crate) fn refresh(&self) -> io::Result<()> {
         let mut known = self.known.lock();
-        let length = self.file.metadata()?.len() / RECORD as u64 * RECORD as u64;
-        let mut bytes = vec![0; length.saturating_sub(known.read) as usize];
-        self.file.read_exact_at(&mut bytes, known.read)?;
-        known.read = known.read.max(length);
-        for record in bytes.as_chunks::<RECORD>().0 {
-            let (state, hash) = record.split_at(FileState::BYTES);
-            if let (Ok(state), Ok(hash)) = (state.try_into(), hash.try_into()) {
-                known.hashes.insert(FileState(state), u64::from_le_bytes(hash));
-            }
-        }
+        let records = read_after(&self.file, known.records)?;
+        known.records += records.len() as u64;
+        let hashes = records.into_iter().map(|(state, hash)| (FileState(state), hash));
+        known.hashes.extend(hashes);
         Ok(())
     }
 
@@ -69,8 +60,7 @@ impl Contents {
         let mut known = self.known.lock();
         for (state, hash) in hashes {
             if known.hashes.insert(*state, *hash) != Some(*hash) {
-                bytes.extend_from_slice(&state.0);
-                bytes.extend_from_slice(&hash.to_le_bytes());
+                append(&mut bytes, &state.0, *hash);
             }
         }
         // A single write, so that records of concurrent jobs are not mixed.

@@ -1,11 +1,10 @@
 //! Index of a store. The n-th record contains the key and the checksum of the n-th row.
 
 use crate::RowKey;
-use crate::row::RECORD;
+use crate::records::{RECORD, read_after};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 
 /// Position and checksum of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,28 +24,20 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// Reads the records appended to `file` since the last call. Ignores an incomplete record at the end,
-    /// which remains after an interrupted write.
+    /// Reads the records appended to `file` since the last call.
     pub(crate) fn read_on(&mut self, file: &File) -> io::Result<()> {
-        let length = file.metadata()?.len() / RECORD as u64;
         // The file was truncated, and later records may have been overwritten. Read everything again.
-        if length < self.records {
+        if file.metadata()?.len() / (RECORD as u64) < self.records {
             *self = Self::default();
         }
-        let mut bytes = vec![0; (length - self.records) as usize * RECORD];
-        file.read_exact_at(&mut bytes, self.records * RECORD as u64)?;
-        for record in bytes.as_chunks::<RECORD>().0 {
-            let (key, checksum) = record.split_at(RowKey::BYTES);
-            let (Ok(key), Ok(checksum)) = (key.try_into(), checksum.try_into()) else {
-                continue;
-            };
-            self.add(RowKey(key), u64::from_le_bytes(checksum));
+        for (key, checksum) in read_after(file, self.records)? {
+            self.add(RowKey(key), checksum);
         }
         Ok(())
     }
 
     /// Adds the record of the next row.
-    pub(crate) fn add(&mut self, key: RowKey, checksum: u64) {
+    fn add(&mut self, key: RowKey, checksum: u64) {
         let number = self.records;
         self.rows.insert(key, Slot { number, checksum });
         self.samples.extend(key.sample_part());
@@ -73,10 +64,4 @@ impl Index {
     pub(crate) fn records(&self) -> u64 {
         self.records
     }
-}
-
-/// Appends the record of `key` to `bytes`.
-pub(crate) fn append(bytes: &mut Vec<u8>, key: &RowKey, checksum: u64) {
-    bytes.extend_from_slice(&key.0);
-    bytes.extend_from_slice(&checksum.to_le_bytes());
 }

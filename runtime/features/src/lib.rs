@@ -15,6 +15,7 @@ mod contents;
 mod error;
 mod index;
 mod provenance;
+mod records;
 mod row;
 mod rows;
 mod space;

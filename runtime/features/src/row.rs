@@ -1,5 +1,6 @@
 use crate::FeatureError;
-use frostline_tensor::{SampleRef, View};
+use crate::records::{KEY, RECORD};
+use frostline_tensor::{SampleRef, Shape, View};
 use half::f16;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -30,11 +31,8 @@ impl Row {
     /// # Errors
     /// Returns [`FeatureError::Row`] if the row is empty or its size overflows.
     pub(crate) fn values(&self) -> Result<usize, FeatureError> {
-        let product = self
-            .shape
-            .iter()
-            .try_fold(1_usize, |product, side| product.checked_mul(*side));
-        product
+        let values = Shape::new(self.shape.as_slice()).elements().ok();
+        values
             .filter(|values| *values > 0 && values.checked_mul(4).is_some())
             .ok_or_else(|| FeatureError::Row {
                 shape: self.shape.clone(),
@@ -122,19 +120,13 @@ pub enum Content {
 
 /// Identifies a file at the time of its last change. As long as that time is the same, so is the content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct FileState(pub(crate) [u8; Self::BYTES]);
-
-impl FileState {
-    pub(crate) const BYTES: usize = 16;
-}
+pub(crate) struct FileState(pub(crate) [u8; KEY]);
 
 /// Key of a row. A hash of the data root, the object version and the view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct RowKey(pub(crate) [u8; Self::BYTES]);
+pub struct RowKey(pub(crate) [u8; KEY]);
 
 impl RowKey {
-    pub(crate) const BYTES: usize = 16;
-
     /// Returns the part of the key that does not depend on the content, if the key contains a hash of it.
     pub(crate) fn sample_part(&self) -> Option<[u8; SAMPLE_BYTES]> {
         let [.., last] = self.0;
@@ -147,9 +139,6 @@ impl RowKey {
         XxHash3_64::oneshot_with_seed(XxHash3_64::oneshot(&self.0), bytes)
     }
 }
-
-/// Size of a record of the index in bytes: key and checksum.
-pub(crate) const RECORD: usize = RowKey::BYTES + 8;
 
 /// Creates row keys for one data root and one view.
 #[derive(Clone)]
@@ -189,10 +178,7 @@ impl RowKeys {
             Some(etag) => add(&mut hash, etag.as_bytes()),
             None => hash.update(self.run),
         }
-        let mut key = [0; RowKey::BYTES];
-        for (to, from) in key.iter_mut().zip(hash.finalize()) {
-            *to = from;
-        }
+        let mut key = shortened(hash);
         let hashed = match content {
             Content::Hash(content) if etag.is_some() => {
                 let rest = key.iter_mut().skip(SAMPLE_BYTES);
@@ -212,12 +198,16 @@ impl RowKeys {
         add(&mut hash, sample.key.as_bytes());
         add(&mut hash, sample.etag.as_deref().unwrap_or_default().as_bytes());
         hash.update(changed.to_le_bytes());
-        let mut state = [0; FileState::BYTES];
-        for (to, from) in state.iter_mut().zip(hash.finalize()) {
-            *to = from;
-        }
-        FileState(state)
+        FileState(shortened(hash))
     }
+}
+
+fn shortened(hash: Sha256) -> [u8; KEY] {
+    let mut key = [0; KEY];
+    for (to, from) in key.iter_mut().zip(hash.finalize()) {
+        *to = from;
+    }
+    key
 }
 
 /// Hashes the length and the bytes of `text`, so that adjacent fields are unambiguous.

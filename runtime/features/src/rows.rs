@@ -36,13 +36,9 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn has(&self, key: &RowKey) -> bool {
-        self.pending.get(key).is_some() || self.index.get(key).is_some()
-    }
-
     pub(crate) fn locate(&self, key: &RowKey) -> Option<RowLocation> {
-        match self.pending.get(key) {
-            Some((rows, row)) => Some(RowLocation::Memory(rows, row)),
+        match self.pending.rows.get(key) {
+            Some((rows, row)) => Some(RowLocation::Memory(Arc::clone(rows), *row)),
             None => self.index.get(key).map(RowLocation::Disk),
         }
     }
@@ -59,12 +55,6 @@ pub(crate) enum RowLocation {
 pub(crate) struct Pending {
     pub(crate) rows: HashMap<RowKey, (Arc<Tensor>, usize)>,
     pub(crate) bytes: u64,
-}
-
-impl Pending {
-    pub(crate) fn get(&self, key: &RowKey) -> Option<(Arc<Tensor>, usize)> {
-        self.rows.get(key).cloned()
-    }
 }
 
 impl StoreRows {

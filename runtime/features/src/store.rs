@@ -1,6 +1,6 @@
 use crate::contents::Contents;
 use crate::error::failed;
-use crate::row::RECORD;
+use crate::records::RECORD;
 use crate::rows::{RowLocation, StoreRows};
 use crate::space::{Evicted, StoreSpace};
 use crate::writer::Writer;
@@ -33,17 +33,6 @@ pub struct Store {
     _used: File,
 }
 
-/// Files and metadata of a store's folder.
-pub(crate) struct OpenStore {
-    pub(crate) room: StoreSpace,
-    /// Lock that marks the store as used.
-    pub(crate) use_lock: File,
-    /// Lock for writing.
-    pub(crate) turn: File,
-    /// Stores that were evicted to make room.
-    pub(crate) evicted: Evicted,
-}
-
 /// Opens a file for reading and writing, and creates it if it is missing.
 fn open_file(path: &Path) -> Result<File, FeatureError> {
     let mut options = File::options();
@@ -52,9 +41,16 @@ fn open_file(path: &Path) -> Result<File, FeatureError> {
 }
 
 impl Store {
-    /// Opens the store in a folder. Calls `told` if writing stops early.
-    pub(crate) fn open(opened: OpenStore, row: &Row, told: Stopped) -> Result<Self, FeatureError> {
-        let path = opened.room.store();
+    /// Opens the store of `room`. `use_lock` marks it as used, and `turn` is the lock for writing. Calls `told` if
+    /// writing stops early.
+    pub(crate) fn open(
+        room: StoreSpace,
+        use_lock: File,
+        turn: File,
+        row: &Row,
+        told: Stopped,
+    ) -> Result<Self, FeatureError> {
+        let path = room.store();
         let contents = path.join("contents");
         let inner = StoreRows {
             contents: Contents::open(&contents).map_err(failed("opening", &contents))?,
@@ -67,16 +63,20 @@ impl Store {
             state: Mutex::default(),
         };
         let inner = Arc::new(inner);
-        let writer = Writer::start(Arc::clone(&inner), opened.turn, opened.room.clone(), told);
+        let writer = Writer::start(Arc::clone(&inner), turn, room.clone(), told);
         let store = Self {
             inner,
             writer: writer.map_err(failed("starting the writer thread for", path))?,
-            room: opened.room,
-            _used: opened.use_lock,
+            room,
+            _used: use_lock,
         };
-        store.inner.state.lock().evicted = opened.evicted;
         store.refresh()?;
         Ok(store)
+    }
+
+    /// Records the stores that were evicted to make room.
+    pub(crate) fn record_evicted(&self, evicted: Evicted) {
+        self.inner.state.lock().evicted = evicted;
     }
 
     /// Reads the index records that other jobs wrote since the last call.
@@ -181,28 +181,16 @@ impl Store {
         self.room.store()
     }
 
-    /// Returns the name of the store. The name does not depend on the machine.
-    pub fn name(&self) -> String {
-        let name = self.path().file_name().unwrap_or_default();
-        name.to_string_lossy().into_owned()
-    }
-
     /// Returns the number of `keys` that exist.
     pub fn count<'a>(&self, keys: impl Iterator<Item = &'a RowKey>) -> usize {
         let state = self.inner.state.lock();
-        keys.filter(|key| state.has(key)).count()
+        keys.filter(|key| state.locate(key).is_some()).count()
     }
 
     /// Returns the number of `keys` whose sample has a row, for this or another content.
     pub fn count_samples<'a>(&self, keys: impl Iterator<Item = &'a RowKey>) -> usize {
         let state = self.inner.state.lock();
         keys.filter(|key| state.index.has_sample(key)).count()
-    }
-
-    /// Checks which of the `keys` exist.
-    pub fn has(&self, keys: &[RowKey]) -> Vec<bool> {
-        let state = self.inner.state.lock();
-        keys.iter().map(|key| state.has(key)).collect()
     }
 
     /// Returns messages about problems since the last call. These problems cost time but do not affect
@@ -254,7 +242,8 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::writer::{Handed, append_rows, take_up};
+    use crate::records::KEY;
+    use crate::writer::{Handed, append_rows};
 
     #[test]
     fn rows_that_a_refresh_finds_while_they_are_written_are_known_once() {
@@ -275,7 +264,7 @@ mod tests {
             state: Mutex::default(),
         };
         for batch in 0..3_u8 {
-            let keys = [2 * batch, 2 * batch + 1].map(|number| RowKey([number; RowKey::BYTES]));
+            let keys = [2 * batch, 2 * batch + 1].map(|number| RowKey([number; KEY]));
             let rows = Tensor::f32([2, 2], vec![f32::from(batch); 4]).unwrap();
             let handed = Handed {
                 keys: keys.map(Some).to_vec(),
@@ -284,8 +273,9 @@ mod tests {
             };
             append_rows(&inner, &handed, u64::MAX).unwrap();
             // A refresh reads the new records before the writer does.
-            inner.state.lock().index.read_on(&inner.index).unwrap();
-            take_up(&inner).unwrap();
+            for _ in 0..2 {
+                inner.state.lock().index.read_on(&inner.index).unwrap();
+            }
             assert_eq!(inner.state.lock().index.records(), 2 * (u64::from(batch) + 1));
             for key in keys {
                 let slot = inner.state.lock().index.get(&key).unwrap();

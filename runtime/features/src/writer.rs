@@ -1,16 +1,15 @@
 //! Writes rows on a dedicated thread, so that the training does not wait for the disk.
 
 use crate::RowKey;
-use crate::index::append;
-use crate::row::RECORD;
+use crate::records::{RECORD, append};
 use crate::rows::StoreRows;
 use crate::space::StoreSpace;
 use frostline_tensor::Tensor;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::sync::mpsc;
-use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
@@ -34,18 +33,17 @@ pub(crate) struct Handed {
     pub(crate) bytes: u64,
 }
 
-/// Number of queued batches and number of processed batches.
-#[derive(Default)]
-pub(crate) struct Progress {
-    counts: Mutex<(u64, u64)>,
-    moved: Condvar,
+/// Work of the writer thread.
+enum Work {
+    Write(Handed),
+    /// Closes this channel once all batches queued before are processed.
+    Settle(mpsc::Sender<()>),
 }
 
 /// Handle of the writer thread. Dropping the handle waits until the queued rows are written.
 pub(crate) struct Writer {
     inner: Arc<StoreRows>,
-    queue: Option<mpsc::Sender<Handed>>,
-    progress: Arc<Progress>,
+    queue: Option<mpsc::Sender<Work>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -66,10 +64,8 @@ impl Writer {
         room: StoreSpace,
         told: Stopped,
     ) -> io::Result<Self> {
-        let (queue, waiting) = mpsc::channel::<Handed>();
-        let progress = Arc::new(Progress::default());
+        let (queue, waiting) = mpsc::channel();
         let shared = Arc::clone(&inner);
-        let done = Arc::clone(&progress);
         let mut turn = WriteLock {
             lock: turn,
             wait: TURN,
@@ -78,18 +74,23 @@ impl Writer {
         Ok(Self {
             inner,
             queue: Some(queue),
-            progress,
             thread: Some(thread.spawn(move || {
                 let mut told = Some(told);
-                for handed in waiting {
+                for work in waiting {
+                    let handed = match work {
+                        Work::Write(handed) => handed,
+                        Work::Settle(done) => {
+                            drop(done);
+                            continue;
+                        }
+                    };
                     if told.is_some()
-                        && let Err(why) = turn.run(&shared, &handed, |handed| write(&shared, handed, &room))
+                        && let Err(why) = turn.write(&shared, &handed, &room)
                         && let Some(told) = told.take()
                     {
                         told(why);
                     }
                     release(&shared, &handed);
-                    done.step();
                 }
             })?),
         })
@@ -118,16 +119,22 @@ impl Writer {
         }
         state.pending.bytes += bytes;
         drop(state);
-        self.progress.hand();
-        if let Some(queue) = &self.queue {
-            // The thread receives until the queue is closed.
-            let _ = queue.send(Handed { keys, rows, bytes });
-        }
+        self.send(Work::Write(Handed { keys, rows, bytes }));
     }
 
     /// Blocks until all batches queued so far are processed. Other threads can queue rows meanwhile.
     pub(crate) fn settle(&self) {
-        self.progress.wait();
+        let (done, settled) = mpsc::channel();
+        self.send(Work::Settle(done));
+        // Fails when the thread closes the channel.
+        let _ = settled.recv();
+    }
+
+    fn send(&self, work: Work) {
+        if let Some(queue) = &self.queue {
+            // The thread receives until the queue is closed.
+            let _ = queue.send(work);
+        }
     }
 
     /// Makes the queue appear full.
@@ -138,13 +145,8 @@ impl Writer {
 }
 
 impl WriteLock {
-    /// Calls `write` while the lock is held. Drops the rows if the lock is not acquired in time.
-    fn run(
-        &mut self,
-        inner: &StoreRows,
-        handed: &Handed,
-        write: impl FnOnce(&Handed) -> Result<(), String>,
-    ) -> Result<(), String> {
+    /// Writes rows while the lock is held. Drops the rows if the lock is not acquired in time.
+    fn write(&mut self, inner: &StoreRows, handed: &Handed, room: &StoreSpace) -> Result<(), String> {
         let until = Instant::now() + self.wait;
         loop {
             match self.lock.try_lock() {
@@ -163,7 +165,11 @@ impl WriteLock {
             }
         }
         self.wait = TURN;
-        let written = write(handed);
+        let written = append_rows(inner, handed, room.bytes()).and_then(|()| {
+            // Adds the written records to the index, except for those that a refresh has already added.
+            let read = inner.state.lock().index.read_on(&inner.index);
+            read.map_err(|error| error.to_string())
+        });
         // Unlock explicitly. Closing the file is not enough if a forked child has inherited it.
         self.lock.unlock().map_err(|error| error.to_string())?;
         written
@@ -178,36 +184,6 @@ impl Drop for Writer {
             let _ = thread.join();
         }
     }
-}
-
-impl Progress {
-    fn hand(&self) {
-        self.counts.lock().unwrap_or_else(|broken| broken.into_inner()).0 += 1;
-    }
-
-    fn step(&self) {
-        self.counts.lock().unwrap_or_else(|broken| broken.into_inner()).1 += 1;
-        self.moved.notify_all();
-    }
-
-    /// Blocks until all batches queued so far are processed.
-    pub(crate) fn wait(&self) {
-        let counts = self.counts.lock().unwrap_or_else(|broken| broken.into_inner());
-        let until = counts.0;
-        let waited = self.moved.wait_while(counts, |counts| counts.1 < until);
-        drop(waited);
-    }
-}
-
-fn write(inner: &StoreRows, handed: &Handed, room: &StoreSpace) -> Result<(), String> {
-    append_rows(inner, handed, room.bytes())?;
-    take_up(inner)
-}
-
-/// Adds the written records to the index, except for those that a refresh has already added.
-pub(crate) fn take_up(inner: &StoreRows) -> Result<(), String> {
-    let read = inner.state.lock().index.read_on(&inner.index);
-    read.map_err(|error| error.to_string())
 }
 
 /// Appends the rows that are still missing, and then their records. In this order, a record never refers to a
@@ -228,7 +204,7 @@ pub(crate) fn append_rows(inner: &StoreRows, handed: &Handed, room: u64) -> Resu
         let start = bytes.len();
         inner.write_row(&handed.rows, row, &mut bytes);
         let checksum = key.checksum(bytes.get(start..).unwrap_or_default());
-        append(&mut records, key, checksum);
+        append(&mut records, &key.0, checksum);
     }
     if records.is_empty() {
         return Ok(());
