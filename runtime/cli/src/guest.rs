@@ -6,6 +6,7 @@ use crate::authoring;
 use crate::guest_log;
 use crate::output::{bytes, meant, print_json, print_list, print_result};
 use anyhow::{Context, Result, bail};
+use frostline_client::UploadKind;
 use frostline_wire::GuestInfo;
 use tokio_util::sync::CancellationToken;
 
@@ -34,7 +35,7 @@ pub(crate) async fn run(command: Guest, json: bool, stop: &CancellationToken) ->
         Guest::Logs { name, follow, hosts } => guest_log::run(name, follow, &hosts, json, stop).await?,
         Guest::List { host } => show(&host.access().client()?.guests().await?, json)?,
         Guest::Remove { name, host } => {
-            if !host.access().client()?.remove_guest(&name).await? {
+            if !host.access().client()?.remove(UploadKind::Guest, &name).await? {
                 bail!(absent(&name, &host).await?);
             }
             let value = serde_json::json!({ "name": name, "removed": true });

@@ -4,13 +4,13 @@ use crate::extraction::ExtractionStream;
 use crate::link;
 use crate::meter::ByteMeter;
 use crate::pages::Pages;
-use crate::retry::{HostActivity, sample_may_recover};
+use crate::retry::sample_may_recover;
 use crate::trace::Trace;
 use crate::transport::{Address, Call, Transport, encode};
 use crate::upload::{self, Upload, Uploaded};
 use crate::{ClientError, Deadlines, Listing, Notices, Token, Trust, UploadKind, error};
 use bytes::Bytes;
-use frostline_tensor::{OpError, without_secrets};
+use frostline_tensor::{OpError, Shape, without_secrets};
 use frostline_wire::{
     Activation, ActivationBatch, ActivationReader, Description, DescriptionRequest, Encoding, ErrorClass,
     ExtractionRequest, GuestInfo, GuestLog, Layout, Link, Load, ModelInfo, ObjectInfo, ObjectPage, Pixels,
@@ -36,7 +36,7 @@ pub(crate) fn ignore_notices() -> Notices {
 /// constructors. Every call fails with [`ClientError`].
 #[derive(Clone)]
 pub struct HostClient {
-    transport: Transport,
+    pub(crate) transport: Transport,
 }
 
 impl std::fmt::Debug for HostClient {
@@ -68,22 +68,16 @@ impl HostClient {
         trust: &Trust,
         deadlines: Deadlines,
     ) -> Result<Self, ClientError> {
-        let transport = Transport::new(Address::from_url(url), token, trust, deadlines)?;
-        Ok(Self { transport })
+        Self::at(Address::from_url(url), token, trust, deadlines)
     }
 
-    /// [`HostClient::with`] for a host whose certificate must be valid for `name`.
-    pub(crate) fn verified_as(
-        name: &str,
-        url: &str,
+    /// [`HostClient::with`] for a host with this address.
+    pub(crate) fn at(
+        address: Address<'_>,
         token: Option<Token>,
         trust: &Trust,
         deadlines: Deadlines,
     ) -> Result<Self, ClientError> {
-        let address = Address {
-            verified_as: Some(name),
-            ..Address::from_url(url)
-        };
         let transport = Transport::new(address, token, trust, deadlines)?;
         Ok(Self { transport })
     }
@@ -98,8 +92,7 @@ impl HostClient {
             name: Some(error::EMBEDDED),
             ..Address::from_url(url)
         };
-        let transport = Transport::new(address, Some(token), &Trust::default(), Deadlines::default())?;
-        Ok(Self { transport })
+        Self::at(address, Some(token), &Trust::default(), Deadlines::default())
     }
 
     /// The host's address, or "the embedded host" for a host inside this process.
@@ -107,25 +100,9 @@ impl HostClient {
         &self.transport.peer().name
     }
 
-    /// The number of answers so far and the current time.
-    pub(crate) fn seen(&self) -> HostActivity {
-        self.transport.seen()
-    }
-
-    /// True if the host is reached over loopback, and so most likely is this machine.
-    pub(crate) fn is_loopback(&self) -> bool {
-        self.transport.is_loopback()
-    }
-
     /// Body bytes received by this client and all clones, including the bytes of failed calls.
     pub fn bytes_received(&self) -> u64 {
         self.meter().bytes()
-    }
-
-    /// Returns this client with a separate byte count that starts at zero. The bytes also count toward this
-    /// client.
-    pub fn metered(&self) -> Self {
-        self.counting_into(&self.meter().child())
     }
 
     pub(crate) fn meter(&self) -> &ByteMeter {
@@ -151,12 +128,6 @@ impl HostClient {
         self.transport.get("/v1/load", &[]).await
     }
 
-    /// Returns the name that the host reports, or `None` if an older host does not report a name. The name
-    /// remains the same if the address changes.
-    pub(crate) async fn name(&self) -> Result<Option<String>, ClientError> {
-        Ok(self.load().await?.name)
-    }
-
     /// Checks that the host accepts work. A draining host refuses this call, but answers all others until its
     /// work is done.
     pub(crate) async fn ready(&self) -> Result<(), ClientError> {
@@ -178,10 +149,8 @@ impl HostClient {
     /// Returns [`ClientError`]. The error is [`ClientError::Protocol`] if the listing does not advance or
     /// exceeds ten million objects or 2 GiB.
     pub async fn objects(&self, root: &str, layout: Layout) -> Result<Vec<ObjectInfo>, ClientError> {
-        let mut objects = Vec::new();
-        self.pages(root, layout, |page| objects.extend(page.objects))
-            .await?;
-        Ok(objects)
+        let listing = self.listing(root, layout).await?;
+        Ok(listing.iter().map(|(_, object)| object.into()).collect())
     }
 
     /// Reads the bytes of `objects` under `root` in the listed versions. Returns a result for each object, in the
@@ -277,16 +246,6 @@ impl HostClient {
     /// Returns the errors of [`HostClient::objects`].
     pub async fn listing(&self, root: &str, layout: Layout) -> Result<Listing, ClientError> {
         let mut listing = Listing::default();
-        self.pages(root, layout, |page| listing.add_page(page)).await?;
-        Ok(listing)
-    }
-
-    async fn pages(
-        &self,
-        root: &str,
-        layout: Layout,
-        mut take: impl FnMut(ObjectPage),
-    ) -> Result<(), ClientError> {
         let mut pages = Pages::new(
             &self.transport,
             format!("the listing of '{}'", without_secrets(root)),
@@ -297,9 +256,9 @@ impl HostClient {
             query.extend(after.as_deref().map(|key| ("after", key)));
             let mut page: ObjectPage = pages.next("/v1/objects", &query).await?;
             let next = page.next.take();
-            take(page);
+            listing.add_page(page);
             match next {
-                None => return Ok(()),
+                None => return Ok(listing),
                 Some(next) if after.as_deref().is_some_and(|after| goes_back(after, &next)) => {
                     return Err(pages.refused(&format!("a page that goes back to '{next}'")));
                 }
@@ -315,7 +274,7 @@ impl HostClient {
 
     /// Returns the guest `name`, or `None` if it does not exist.
     pub async fn guest(&self, name: &str) -> Result<Option<GuestInfo>, ClientError> {
-        found_or_none(self.transport.get(&path("guests", name), &[]).await)
+        found_or_none(self.transport.get(&path(UploadKind::Guest, name), &[]).await)
     }
 
     /// Returns recent log lines of the guest `name`. `after` is `next` from a previous answer, or 0 for all
@@ -326,7 +285,7 @@ impl HostClient {
     /// did not exist recently, and `Protocol` if the host sends more lines than a host keeps, or announces
     /// more lines without advancing.
     pub async fn guest_log(&self, name: &str, after: u64) -> Result<GuestLog, ClientError> {
-        let path = format!("{}/log", path("guests", name));
+        let path = format!("{}/log", path(UploadKind::Guest, name));
         let mut pages = Pages::new(&self.transport, format!("the log of the guest '{name}'"));
         let mut log = GuestLog {
             next: after,
@@ -359,7 +318,8 @@ impl HostClient {
 
     /// Returns the model `name`, or `None` if it does not exist.
     pub async fn model(&self, name: &str) -> Result<Option<ModelInfo>, ClientError> {
-        let info: Option<ModelInfo> = found_or_none(self.transport.get(&path("models", name), &[]).await)?;
+        let info: Option<ModelInfo> =
+            found_or_none(self.transport.get(&path(UploadKind::Model, name), &[]).await)?;
         let mut cuts = info.iter().flat_map(|info| &info.cuts);
         match cuts.find(|cut| !holds_row(&cut.shape)) {
             Some(cut) => Err(self
@@ -370,17 +330,10 @@ impl HostClient {
         }
     }
 
-    /// Removes all versions of the guest `name`. Returns `false` if it does not exist.
-    pub async fn remove_guest(&self, name: &str) -> Result<bool, ClientError> {
-        let path = path("guests", name);
-        let removed = self.transport.send(Call::new(Method::DELETE, &path)).await;
-        Ok(found_or_none(removed)?.is_some())
-    }
-
-    /// Removes all versions of the model `name`. Returns `false` if it does not exist, or if the operator shares it
-    /// with all tenants.
-    pub async fn remove_model(&self, name: &str) -> Result<bool, ClientError> {
-        let path = path("models", name);
+    /// Removes all versions of a guest or a model. Returns `false` if it does not exist, or if the operator shares the
+    /// model with all tenants.
+    pub async fn remove(&self, what: UploadKind, name: &str) -> Result<bool, ClientError> {
+        let path = path(what, name);
         let removed = self.transport.send(Call::new(Method::DELETE, &path)).await;
         Ok(found_or_none(removed)?.is_some())
     }
@@ -415,14 +368,14 @@ impl HostClient {
         bytes: Bytes,
         notices: &Notices,
     ) -> Result<Uploaded, ClientError> {
-        let (kind, present) = match what {
-            UploadKind::Guest => ("guests", self.guest(name).await?.map(|info| info.sha256)),
-            UploadKind::Model => ("models", self.model(name).await?.map(|info| info.sha256)),
+        let present = match what {
+            UploadKind::Guest => self.guest(name).await?.map(|info| info.sha256),
+            UploadKind::Model => self.model(name).await?.map(|info| info.sha256),
         };
         let upload = Upload {
             what,
             name,
-            path: path(kind, name),
+            path: path(what, name),
             bytes,
         };
         upload::push(&self.transport, upload, present, notices).await
@@ -497,8 +450,11 @@ impl HostClient {
     }
 }
 
-fn path(kind: &str, name: &str) -> String {
-    format!("/v1/{kind}/{name}")
+fn path(what: UploadKind, name: &str) -> String {
+    match what {
+        UploadKind::Guest => format!("/v1/guests/{name}"),
+        UploadKind::Model => format!("/v1/models/{name}"),
+    }
 }
 
 fn found_or_none<T>(answer: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
@@ -514,10 +470,8 @@ fn found_or_none<T>(answer: Result<T, ClientError>) -> Result<Option<T>, ClientE
 
 /// True if a row of `f32` values with this shape fits [`LARGEST_ROW`].
 fn holds_row(shape: &[usize]) -> bool {
-    let numbers = shape
-        .iter()
-        .try_fold(1_usize, |product, side| product.checked_mul(*side));
-    numbers.is_some_and(|numbers| numbers <= LARGEST_ROW / size_of::<f32>())
+    let bytes = Shape::new(shape).bytes(size_of::<f32>());
+    bytes.is_ok_and(|bytes| bytes <= LARGEST_ROW)
 }
 
 /// True if a listing that continues at `next` after `after` would never end.

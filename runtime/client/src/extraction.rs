@@ -20,20 +20,13 @@ pub(crate) enum Step {
     End,
 }
 
-/// State of the decoder of an answer.
-enum Decoder {
-    /// Waiting for the next bytes.
-    Idle(Box<ActivationReader>),
-    /// Running on a blocking thread. If the caller drops the pending read, the decoder is not returned.
-    Busy,
-    /// The answer has ended.
-    Done,
-}
-
 /// Streaming answer to an extraction. Dropping this value closes the stream, and the host cancels the work.
 pub struct ExtractionStream {
     answer: Answer,
-    decoder: Decoder,
+    /// Decoder of the answer. `None` after the end, and while it runs on a blocking thread. If the caller drops the
+    /// pending read, the decoder is not returned.
+    reader: Option<Box<ActivationReader>>,
+    has_ended: bool,
     timing: HostTiming,
 }
 
@@ -47,7 +40,8 @@ impl ExtractionStream {
         }
         Ok(Self {
             answer,
-            decoder: Decoder::Idle(Box::new(reader)),
+            reader: Some(Box::new(reader)),
+            has_ended: false,
             timing: HostTiming::default(),
         })
     }
@@ -76,7 +70,7 @@ impl ExtractionStream {
 
     /// Like [`ExtractionStream::next`], but returns after every piece of the answer.
     pub(crate) async fn step(&mut self) -> Result<Step, ClientError> {
-        if matches!(self.decoder, Decoder::Done) {
+        if self.has_ended {
             return Ok(Step::End);
         }
         let frame = self.answer.frame().await?;
@@ -124,22 +118,18 @@ impl ExtractionStream {
             let read = reader.push(chunk);
             (reader, read)
         };
-        self.decoder = Decoder::Idle(reader);
+        self.reader = Some(reader);
         read.map_err(|error| self.answer.peer().protocol(error))
     }
 
     fn take_reader(&mut self) -> Result<Box<ActivationReader>, ClientError> {
-        match std::mem::replace(&mut self.decoder, Decoder::Busy) {
-            Decoder::Idle(reader) => Ok(reader),
-            Decoder::Busy | Decoder::Done => Err(ClientError::Ended {
-                part: "decoding of an answer",
-            }),
-        }
+        let part = "decoding of an answer";
+        self.reader.take().ok_or(ClientError::Ended { part })
     }
 
     fn finish(&mut self) -> Result<Step, ClientError> {
         let reader = self.take_reader()?;
-        self.decoder = Decoder::Done;
+        self.has_ended = true;
         match reader.finish() {
             Ok(()) => Ok(Step::End),
             Err(error @ FrameError::Incomplete { .. }) => Err(self.answer.peer().interrupted(error)),

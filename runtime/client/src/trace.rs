@@ -16,13 +16,9 @@ pub fn set_trace_parent(parent: TraceParent) {
     let _ = OF_PROCESS.set(parent);
 }
 
-/// Trace ID, parent span and sampling flag of requests.
+/// Context of the requests. The span is 0 if they have no parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Trace {
-    id: u128,
-    parent: Option<u64>,
-    sampled: bool,
-}
+pub(crate) struct Trace(TraceParent);
 
 impl Trace {
     /// Returns the trace of this process: the one set by [`set_trace_parent`], else the one in the
@@ -32,7 +28,7 @@ impl Trace {
             .get()
             .copied()
             .or_else(|| TraceParent::read(&std::env::var(VARIABLE).ok()?))
-            .map(Self::below)
+            .map(Self)
     }
 
     /// Returns the trace of the process or a new trace, or `None` if the system has no random bytes.
@@ -41,38 +37,27 @@ impl Trace {
     }
 
     fn new() -> Option<Self> {
-        Some(Self {
-            id: u128::from_be_bytes(random()?),
-            parent: None,
+        Some(Self(TraceParent {
+            trace: u128::from_be_bytes(random()?),
+            span: 0,
             sampled: true,
-        })
-    }
-
-    fn below(parent: TraceParent) -> Self {
-        Self {
-            id: parent.trace,
-            parent: Some(parent.span),
-            sampled: parent.sampled,
-        }
+        }))
     }
 
     pub(crate) fn id(&self) -> String {
-        format!("{:032x}", self.id)
+        self.0.trace_id()
     }
 
     /// Returns the trace context of a new request; `None` if the system has no random bytes.
     pub(crate) fn request(&self) -> Option<TraceParent> {
-        Some(TraceParent {
-            trace: self.id,
-            span: u64::from_be_bytes(random()?),
-            sampled: self.sampled,
-        })
+        let span = u64::from_be_bytes(random()?);
+        Some(TraceParent { span, ..self.0 })
     }
 
     /// Opens the span of a request with the trace context `own`. The caller records `status` or `error`
     /// later.
     pub(crate) fn call<B>(&self, own: TraceParent, request: &Request<B>) -> Span {
-        let parent = self.parent.map(|span| TraceParent { span, ..own });
+        let parent = Some(self.0).filter(|parent| parent.span != 0);
         let uri = request.uri();
         tracing::debug_span!(
             "call",
@@ -106,7 +91,7 @@ mod tests {
     #[test]
     fn a_named_trace_is_gone_on_with_and_each_request_has_an_id_of_its_own() {
         let parent = TraceParent::read("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00").unwrap();
-        let trace = Trace::below(parent);
+        let trace = Trace(parent);
         assert_eq!(trace.id(), "4bf92f3577b34da6a3ce929d0e0e4736");
         let [one, other] = [(); 2].map(|()| trace.request().unwrap());
         assert_ne!(one.span, other.span);

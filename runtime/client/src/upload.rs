@@ -58,13 +58,6 @@ pub(crate) struct Upload<'a> {
     pub(crate) bytes: Bytes,
 }
 
-/// Upload progress on the host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stored {
-    All,
-    Bytes(u64),
-}
-
 /// Sends an upload, unless `present`, the SHA-256 stored under this name on the host, matches.
 pub(crate) async fn push(
     transport: &Transport,
@@ -75,13 +68,7 @@ pub(crate) async fn push(
     let part = "hashing of an upload";
     let bytes = upload.bytes.clone();
     let sha256 = blocking(part, move || hex::encode(Sha256::digest(&bytes))).await?;
-    let mut uploaded = Uploaded {
-        bytes: upload.bytes.len() as u64,
-        skipped: true,
-        seconds: 0.0,
-        resumed_at: None,
-        sha256,
-    };
+    let mut uploaded = Uploaded::skipped(sha256, upload.bytes.len());
     if present.as_ref() == Some(&uploaded.sha256) {
         return Ok(uploaded);
     }
@@ -123,8 +110,8 @@ impl Sending<'_> {
             .upload_of(self.upload.bytes.len() as u64);
         loop {
             let outcome = match self.stored().await {
-                Ok(Stored::All) => return Ok(reached),
-                Ok(Stored::Bytes(offset)) => {
+                Ok(None) => return Ok(reached),
+                Ok(Some(offset)) => {
                     // Smaller steps do not count as progress, because they could go on for days.
                     if offset >= progress_at + PIECE as u64 {
                         progress_at = offset;
@@ -135,9 +122,7 @@ impl Sending<'_> {
                     match self.put(offset, &mut left).await {
                         // The transport cannot repeat a streamed body, so the retry with the new token starts
                         // here.
-                        Err(error)
-                            if error.is_unauthorized() && self.transport.has_other_token(token.as_ref()) =>
-                        {
+                        Err(error) if error.is_unauthorized() && self.transport.token() != token => {
                             continue;
                         }
                         ended => ended,
@@ -153,8 +138,9 @@ impl Sending<'_> {
         }
     }
 
-    /// Queries the upload offset on the host. If the host does not support the request, returns offset 0.
-    async fn stored(&self) -> Result<Stored, ClientError> {
+    /// Queries the upload offset on the host. Returns `None` if the host has all bytes, and offset 0 if it does not
+    /// support the request.
+    async fn stored(&self) -> Result<Option<u64>, ClientError> {
         let call = Call {
             headers: &[(REPR_DIGEST, self.digest.clone())],
             ..Call::new(Method::HEAD, &self.upload.path)
@@ -163,17 +149,15 @@ impl Sending<'_> {
             Err(ClientError::Refused {
                 class: ErrorClass::NotFound | ErrorClass::Request,
                 ..
-            }) => return Ok(Stored::Bytes(0)),
+            }) => return Ok(Some(0)),
             answer => answer?,
         };
         if answer.header(UPLOAD_COMPLETE) == Some("?1") {
-            return Ok(Stored::All);
+            return Ok(None);
         }
         let offset = answer.header(UPLOAD_OFFSET).and_then(|text| text.parse().ok());
         let size = self.upload.bytes.len() as u64;
-        Ok(Stored::Bytes(
-            offset.filter(|offset| *offset <= size).unwrap_or(0),
-        ))
+        Ok(Some(offset.filter(|offset| *offset <= size).unwrap_or(0)))
     }
 
     /// Sends the bytes from `offset` on within `left`, which decreases by the duration, and waits for the host's

@@ -87,28 +87,8 @@ impl Connections {
 
     /// Returns a source for cached rows, without asking a host for the shape.
     pub(crate) fn cached_source(&self, cut: &str) -> Source {
-        let Inquiry {
-            root,
-            guest,
-            model,
-            parameters,
-            encoding,
-            terms,
-            request_samples,
-        } = self.inquiry.clone();
-        Source {
-            root,
-            split: Split::from(cut),
-            encoding,
-            guest,
-            model,
-            parameters,
-            terms,
-            view: None,
-            rows: RowKind::Values,
-            shape: Vec::new(),
-            request_samples,
-        }
+        self.inquiry
+            .known_source(Split::from(cut), RowKind::Values, Vec::new())
     }
 
     /// Emits the warning about the precision of a host once, with Python's `warnings` module.

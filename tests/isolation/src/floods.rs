@@ -3,6 +3,7 @@
 use crate::neighbor::{distinct, photos, upload_ref};
 use crate::scene::{Scene, backbone};
 use anyhow::Result;
+use frostline_client::UploadKind;
 use frostline_trainer::Guest;
 use frostline_wire::{Layout, Precision, ProfileRequest};
 use std::pin::Pin;
@@ -34,7 +35,7 @@ async fn uploads(scene: &Scene, round: usize) -> Result<()> {
     let client = scene.client()?;
     let guest = distinct(&Guest::stock().bytes, round);
     client.push_guest("flood", guest.into()).await?;
-    client.remove_guest("flood").await?;
+    client.remove(UploadKind::Guest, "flood").await?;
     Ok(())
 }
 
@@ -44,7 +45,7 @@ async fn deletions(scene: &Scene, round: usize) -> Result<()> {
     let mut deleting = JoinSet::new();
     for number in 0..AT_ONCE {
         let (client, name) = (client.clone(), format!("absent-{round}-{number}"));
-        deleting.spawn(async move { client.remove_guest(&name).await });
+        deleting.spawn(async move { client.remove(UploadKind::Guest, &name).await });
     }
     deleting.join_all().await;
     Ok(())

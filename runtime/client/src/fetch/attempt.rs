@@ -50,7 +50,7 @@ impl Exchange {
         let mut silence = Silence::new(self, ask);
         let mut decoding = JoinSet::new();
         let received = self.receive(&client, ask, &mut silence, &mut decoding);
-        let ended = received.await.map(|taken| transfer.add(taken));
+        let ended = received.await.map(|taken| *transfer += taken);
         match ended {
             Ok(()) => {
                 window.went_well();

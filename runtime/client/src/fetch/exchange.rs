@@ -21,18 +21,6 @@ pub(super) struct FetcherState {
     pub(super) interrupted: AtomicU64,
 }
 
-impl FetcherState {
-    pub(super) fn new(open_requests: usize, policy: RetryPolicy, decoders: DecodePool) -> Self {
-        Self {
-            windows: Windows::new(open_requests),
-            stragglers: StragglerDetector::new(policy.stragglers),
-            policy,
-            decoders,
-            interrupted: AtomicU64::new(0),
-        }
-    }
-}
-
 /// Batch in flight.
 pub(super) struct Exchange {
     pub(super) memory: Arc<FetcherState>,

@@ -4,7 +4,7 @@ use super::Transfer;
 use super::attempt::{Failure, passing};
 use super::exchange::{Exchange, HostRequest};
 use super::request::Pending;
-use crate::hosts::{Member, Placement};
+use crate::hosts::{Member, place, placement_keys};
 use crate::retry::{Attempts, Decision};
 use crate::{ClientError, Notice};
 use frostline_tensor::OpError;
@@ -45,7 +45,7 @@ impl Exchange {
             let part = "fetching task";
             let asked = ended.map_err(|_| ClientError::Ended { part })??;
             bad.extend(asked.bad);
-            transfer.add(asked.transfer);
+            transfer += asked.transfer;
             for ask in asked.moved {
                 asking.spawn(Arc::clone(self).ask(ask));
             }
@@ -120,20 +120,11 @@ impl Exchange {
             // The last other host went down in the meantime, so use any host.
             candidates = self.hosts.candidates(&BTreeSet::new());
         }
-        let all = self.hosts.members();
-        let placement = Placement::among(&candidates, &all);
-        let groups = pending.divide(|sample| {
-            let host = placement.host_of(&sample.sample.key);
-            host.map_or(0, |host| host.index)
-        });
+        let keys = placement_keys(&candidates, &self.hosts.members());
+        let groups = pending.divide(|sample| place(&keys, &sample.sample.key).unwrap_or_default());
         groups
             .into_iter()
-            .map(|(index, pending)| {
-                Some((
-                    candidates.iter().find(|host| host.index == index).cloned()?,
-                    pending,
-                ))
-            })
+            .map(|(number, pending)| Some((candidates.get(number).cloned()?, pending)))
             .collect::<Option<_>>()
             .ok_or(ClientError::Ended { part: "set of hosts" })
     }

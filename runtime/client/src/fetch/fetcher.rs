@@ -1,5 +1,7 @@
 use super::buffer::BatchBuffer;
 use super::exchange::{Exchange, FetcherState};
+use super::straggler::StragglerDetector;
+use super::window::Windows;
 use super::{Source, Transfer};
 use crate::retry::RetryPolicy;
 use crate::{ClientError, Hosts};
@@ -7,7 +9,7 @@ use frostline_images::DecodePool;
 use frostline_tensor::{OpError, Tensor};
 use frostline_wire::ObjectInfo;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Fetches samples into a tensor and handles retries and failover. The fetcher tracks host performance across
 /// calls. Clones share this state.
@@ -65,7 +67,13 @@ impl Fetcher {
     }
 
     pub(crate) fn with(open_requests: usize, policy: RetryPolicy, decoders: DecodePool) -> Self {
-        Self(Arc::new(FetcherState::new(open_requests, policy, decoders)))
+        Self(Arc::new(FetcherState {
+            windows: Windows::new(open_requests),
+            stragglers: StragglerDetector::new(policy.stragglers),
+            policy,
+            decoders,
+            interrupted: AtomicU64::new(0),
+        }))
     }
 
     /// Limits the requests in flight at the host with the address `host`. The limit is clamped between 1 and

@@ -55,14 +55,19 @@ impl Inquiry {
                 return Err(InquiryError::Wrong(format!("the split '{split}' {needed}")));
             }
         };
-        Ok(Source {
+        let mut source = self.known_source(split, rows, shape);
+        if matches!(rows, RowKind::Objects(_)) {
+            source.encoding = Encoding::F32;
+        }
+        Ok(source)
+    }
+
+    /// Returns the source of rows of a known `shape` at `split`. No host is asked.
+    pub fn known_source(&self, split: Split, rows: RowKind, shape: Vec<usize>) -> Source {
+        Source {
             root: self.root.clone(),
             split,
-            encoding: if matches!(rows, RowKind::Objects(_)) {
-                Encoding::F32
-            } else {
-                self.encoding
-            },
+            encoding: self.encoding,
             guest: self.guest.clone(),
             model: self.model.clone(),
             parameters: self.parameters.clone(),
@@ -71,7 +76,7 @@ impl Inquiry {
             rows,
             shape,
             request_samples: self.request_samples.max(1),
-        })
+        }
     }
 
     /// Pixel spec that the stock guest derives from the parameters.

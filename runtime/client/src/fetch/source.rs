@@ -1,4 +1,4 @@
-use frostline_tensor::PixelSpec;
+use frostline_tensor::{PixelSpec, Shape};
 use frostline_wire::{
     Compression, Encoding, ExtractionRequest, ObjectInfo, RequestedSample, RowFormat, Split, Terms,
     UploadRef, View,
@@ -111,7 +111,9 @@ impl Source {
     /// Estimates the memory in bytes that a batch needs from the first request until the training step.
     /// Includes messages, rows and the normalized tensor if it is separate.
     pub fn batch_bytes(&self, weight: Weight) -> u64 {
-        let elements = self.elements().saturating_mul(weight.samples);
+        let elements = Shape::new(self.shape.as_slice()).elements();
+        let elements = elements.map_or(u64::MAX, |elements| elements as u64);
+        let elements = elements.saturating_mul(weight.samples);
         let messages = self.answer_bytes(weight).saturating_mul(self.copies());
         let tensors = match self.rows {
             RowKind::Values => 4,
@@ -127,12 +129,6 @@ impl Source {
             (RowKind::Values | RowKind::Pixels(_), Compression::None) => 1,
             _ => 2,
         }
-    }
-
-    fn elements(&self) -> u64 {
-        self.shape
-            .iter()
-            .fold(1_u64, |product, side| product.saturating_mul(*side as u64))
     }
 }
 

@@ -1,3 +1,5 @@
+use std::ops::AddAssign;
+
 /// Transfer statistics for a batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Transfer {
@@ -14,8 +16,10 @@ impl Transfer {
     pub fn on_host(&self) -> Option<f64> {
         (self.host_seconds > 0.0 && self.open_seconds > 0.0).then(|| self.host_seconds / self.open_seconds)
     }
+}
 
-    pub(super) fn add(&mut self, other: Self) {
+impl AddAssign for Transfer {
+    fn add_assign(&mut self, other: Self) {
         self.bytes += other.bytes;
         self.open_seconds += other.open_seconds;
         self.host_seconds += other.host_seconds;

@@ -30,12 +30,9 @@ impl Windows {
     /// Returns the window of the host with this address.
     pub(super) fn window_for(&self, host: &str) -> Arc<Window> {
         let mut hosts = self.hosts.lock();
-        if let Some(window) = hosts.get(host) {
-            return Arc::clone(window);
-        }
-        let window = Arc::new(Window::new(self.requests, self.requests));
-        hosts.insert(host.to_owned(), Arc::clone(&window));
-        window
+        let window = hosts.entry(host.to_owned());
+        let window = window.or_insert_with(|| Arc::new(Window::new(self.requests, self.requests)));
+        Arc::clone(window)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Hosts found by a DNS name: `dns://frostline.storage:8443` refers to all addresses of the name.
 
 use crate::address::any_of;
+use crate::transport::Address;
 use crate::{ClientError, Deadlines, HostClient, Token, Trust};
 use futures::future::BoxFuture;
 use std::collections::BTreeSet;
@@ -115,7 +116,11 @@ impl Discovery {
     /// Creates a client of the host at `address`. The certificate must be valid for the name.
     pub(super) fn client(&self, address: SocketAddr) -> Result<HostClient, ClientError> {
         let url = self.url_of(address);
-        HostClient::verified_as(&self.name, &url, self.token.clone(), &self.trust, self.deadlines)
+        let address = Address {
+            verified_as: Some(&self.name),
+            ..Address::from_url(&url)
+        };
+        HostClient::at(address, self.token.clone(), &self.trust, self.deadlines)
     }
 }
 

@@ -65,7 +65,7 @@ impl Fleet {
             next: AtomicUsize::new(0),
             before: known
                 .iter()
-                .map(|known| known.client.seen().answers)
+                .map(|known| known.client.transport.seen().answers)
                 .fold(0, u64::wrapping_add),
             departed_answers: AtomicU64::new(0),
             checks: Lock::default(),
@@ -118,7 +118,7 @@ impl Fleet {
         *members = staying;
         drop(members);
         for member in &leaving {
-            let answers = member.client.seen().answers;
+            let answers = member.client.transport.seen().answers;
             self.departed_answers.fetch_add(answers, Ordering::Relaxed);
             self.checks.lock().remove(&member.index);
         }
@@ -128,7 +128,9 @@ impl Fleet {
     /// Total number of answers of all hosts.
     pub(super) fn answers(&self) -> u64 {
         let members = self.members();
-        let answers = members.iter().map(|member| member.client.seen().answers);
+        let answers = members
+            .iter()
+            .map(|member| member.client.transport.seen().answers);
         answers.fold(self.departed_answers.load(Ordering::Relaxed), u64::wrapping_add)
     }
 

@@ -187,7 +187,7 @@ impl Member {
     async fn prepare(&self) -> Result<(), ClientError> {
         self.client.ready().await?;
         if self.from_dns {
-            let name = self.client.name().await?;
+            let name = self.client.load().await?.name;
             *self.name.lock() = name.map(Into::into);
         }
         self.catch_up().await.map(drop)

@@ -3,8 +3,7 @@
 use super::description::HostDescription;
 use super::discovery::Discovery;
 use super::fleet::Fleet;
-use super::{Hosts, Member, Waits};
-use crate::client::ignore_notices;
+use super::{Hosts, Member};
 use crate::meter::ByteMeter;
 use crate::{ClientError, Deadlines, HostClient, Token, Trust};
 use futures::future::join_all;
@@ -64,15 +63,8 @@ impl Hosts {
         let addresses = discovery.addresses().await?;
         let known = addresses.into_iter().map(|address| known(&discovery, address));
         let known = join_all(known.collect::<Result<Vec<_>, _>>()?.into_iter().map(introduced)).await;
-        let mut fleet = Fleet::new(
-            known,
-            None,
-            ByteMeter::default(),
-            ignore_notices(),
-            Waits::default(),
-        );
-        fleet.discovery = Some(Arc::new(discovery));
-        Ok(Self::from_fleet(fleet))
+        let discovery = Some(Arc::new(discovery));
+        Ok(Self::outside_jobs(known, ByteMeter::default(), discovery))
     }
 
     /// [`Hosts::connect`] with a custom lookup.
@@ -105,8 +97,8 @@ fn known(discovery: &Discovery, address: SocketAddr) -> Result<HostDescription, 
 
 /// Asks a host for a name. A host that answers may be used immediately.
 async fn introduced(mut known: HostDescription) -> HostDescription {
-    if let Ok(Ok(name)) = timeout(FIRST, known.client.name()).await {
-        known.name = name.map(Into::into);
+    if let Ok(Ok(load)) = timeout(FIRST, known.client.load()).await {
+        known.name = load.name.map(Into::into);
         known.up = true;
     }
     known

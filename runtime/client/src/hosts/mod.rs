@@ -15,16 +15,17 @@ pub(crate) use health::Waits;
 #[cfg(test)]
 pub(crate) use member::MISSING;
 pub(crate) use member::Member;
-pub(crate) use placement::Placement;
 pub use placement::place;
+pub(crate) use placement::placement_keys;
 
 use crate::client::ignore_notices;
 use crate::meter::ByteMeter;
 use crate::retry::HostActivity;
 use crate::trace::Trace;
-use crate::{ClientError, HostClient, Listing, Notice, Notices, UploadKind, Uploaded};
+use crate::{ClientError, HostClient, LabelTable, Listing, Notice, Notices, UploadKind, Uploaded};
 use bytes::Bytes;
 use description::HostDescription;
+use discovery::Discovery;
 use fleet::Fleet;
 use frostline_wire::StageSeconds;
 use frostline_wire::{
@@ -60,19 +61,24 @@ impl Hosts {
             return Err(ClientError::address(twice.url(), reason));
         }
         let known = clients.into_iter().map(HostDescription::given).collect();
-        Ok(Self::from_fleet(Fleet::new(
-            known,
-            None,
-            ByteMeter::default(),
-            ignore_notices(),
-            Waits::default(),
-        )))
+        Ok(Self::outside_jobs(known, ByteMeter::default(), None))
     }
 
     /// Body bytes received from all hosts through this value and all clones, including the bytes of failed
     /// calls.
     pub fn bytes_received(&self) -> u64 {
         self.meter.bytes()
+    }
+
+    /// Creates the state of hosts that are not used by a job yet.
+    fn outside_jobs(
+        known: Vec<HostDescription>,
+        meter: ByteMeter,
+        discovery: Option<Arc<Discovery>>,
+    ) -> Self {
+        let mut fleet = Fleet::new(known, None, meter, ignore_notices(), Waits::default());
+        fleet.discovery = discovery;
+        Self::from_fleet(fleet)
     }
 
     fn from_fleet(fleet: Fleet) -> Self {
@@ -175,7 +181,7 @@ impl Hosts {
     /// Returns true if all hosts are reached over loopback, and so most likely are this machine.
     pub fn are_loopback(&self) -> bool {
         let members = self.fleet.members();
-        members.iter().all(|member| member.client.is_loopback())
+        members.iter().all(|member| member.client.transport.is_loopback())
     }
 
     /// Returns the hosts that may be asked now, except those in `tried`: all available hosts, or all hosts if
@@ -210,6 +216,31 @@ impl Hosts {
             self.notify(Notice::OutwardLinks { links });
         }
         Ok(listing)
+    }
+
+    /// Reads the labels table in the data root `root` from the first host that answers. Returns `None` if the
+    /// listing has no table. The inner error is the reason for an unreadable table.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Hosts::first`].
+    pub async fn labels_table(
+        &self,
+        root: &str,
+        listing: &Listing,
+    ) -> Result<Option<Result<Bytes, String>>, ClientError> {
+        let mut objects = listing.iter().map(|(_, object)| object);
+        let Some(table) = objects.find(|object| object.key == LabelTable::KEY) else {
+            return Ok(None);
+        };
+        let most = LabelTable::MOST_BYTES;
+        if table.size > most {
+            let why = format!("it has {} bytes, the limit is {most}", table.size);
+            return Ok(Some(Err(why)));
+        }
+        let table = &[ObjectInfo::from(table)];
+        let read = self.first(|client| async move { client.read(root, table).await });
+        let read = read.await?.pop();
+        Ok(read.map(|read| read.map_err(|error| error.message)))
     }
 
     /// Returns the hash of each object under `root` in the listed version, in the order of `objects`, from the first
@@ -255,14 +286,7 @@ impl Hosts {
     /// # Errors
     /// Returns the errors of [`Hosts::each`].
     pub async fn push(&self, what: UploadKind, name: &str, bytes: Bytes) -> Result<Uploaded, ClientError> {
-        let name = name.to_owned();
-        let upload = Upload {
-            what,
-            name,
-            bytes,
-            found: None,
-        };
-        Ok(self.give(upload).await?.0)
+        Ok(self.give(what, name, bytes, None).await?.0)
     }
 
     /// Uploads like [`Hosts::push`], and keeps the bytes only if a host does not have them yet.
@@ -275,13 +299,7 @@ impl Hosts {
         name: &str,
         bytes: Bytes,
     ) -> Result<Uploaded, ClientError> {
-        let upload = Upload {
-            what,
-            name: name.to_owned(),
-            bytes,
-            found: None,
-        };
-        let (uploaded, hosts) = self.give(upload).await?;
+        let (uploaded, hosts) = self.give(what, name, bytes, None).await?;
         // Hosts with a DNS name can join later.
         if hosts == self.fleet.members().len() && self.fleet.discovery.is_none() {
             let _one = self.fleet.pushing.lock().await;
@@ -298,13 +316,8 @@ impl Hosts {
     pub async fn remove(&self, what: UploadKind, name: &str) -> Result<bool, ClientError> {
         let _one = self.fleet.pushing.lock().await;
         self.fleet.forget(what, name);
-        let all = join_all(self.clients().into_iter().map(|client| async move {
-            match what {
-                UploadKind::Guest => client.remove_guest(name).await,
-                UploadKind::Model => client.remove_model(name).await,
-            }
-        }))
-        .await;
+        let clients = self.clients();
+        let all = join_all(clients.iter().map(|client| client.remove(what, name))).await;
         let all: Vec<bool> = all.into_iter().collect::<Result<_, _>>()?;
         Ok(all.contains(&true))
     }
@@ -315,17 +328,26 @@ impl Hosts {
     /// # Errors
     /// Returns the errors of [`Hosts::push`].
     pub async fn keep(&self, model: &UploadRef, bytes: Bytes) -> Result<Uploaded, ClientError> {
-        let upload = Upload {
-            what: UploadKind::Model,
-            name: model.name.clone(),
-            bytes,
-            found: Some(model.sha256.clone()),
-        };
-        Ok(self.give(upload).await?.0)
+        let found = Some(model.sha256.clone());
+        let given = self.give(UploadKind::Model, &model.name, bytes, found);
+        Ok(given.await?.0)
     }
 
-    /// Uploads to every available host. Returns the outcome and the number of these hosts.
-    async fn give(&self, upload: Upload) -> Result<(Uploaded, usize), ClientError> {
+    /// Uploads to every available host. With `found`, hosts that have a model with this hash under this name keep it.
+    /// Returns the outcome and the number of these hosts.
+    async fn give(
+        &self,
+        what: UploadKind,
+        name: &str,
+        bytes: Bytes,
+        found: Option<String>,
+    ) -> Result<(Uploaded, usize), ClientError> {
+        let upload = Upload {
+            what,
+            name: name.to_owned(),
+            bytes,
+            found,
+        };
         let _one = self.fleet.pushing.lock().await;
         self.fleet.give(upload);
         let all = self.each_member(|member| async move { member.catch_up().await });
@@ -461,8 +483,7 @@ fn prefer_draining(before: Option<ClientError>, error: ClientError) -> ClientErr
 impl From<HostClient> for Hosts {
     fn from(client: HostClient) -> Self {
         let meter = client.meter().clone();
-        let known = vec![HostDescription::given(client)];
-        Self::from_fleet(Fleet::new(known, None, meter, ignore_notices(), Waits::default()))
+        Self::outside_jobs(vec![HostDescription::given(client)], meter, None)
     }
 }
 

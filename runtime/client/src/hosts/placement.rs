@@ -7,35 +7,16 @@ use super::Member;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
-/// Hosts to place objects on.
-pub(crate) struct Placement<'a> {
-    hosts: &'a [Arc<Member>],
-    /// Placement key of each host.
-    keys: Vec<Arc<str>>,
-}
-
-impl<'a> Placement<'a> {
-    /// Places objects on `hosts`, which must be a subset of `all`. Hosts that report the same name are
-    /// distinguished by address.
-    pub(crate) fn among(hosts: &'a [Arc<Member>], all: &[Arc<Member>]) -> Self {
-        let names: Vec<Arc<str>> = all.iter().map(|host| host.key()).collect();
-        Self {
-            hosts,
-            keys: hosts
-                .iter()
-                .map(|host| {
-                    let key = host.key();
-                    let same = names.iter().filter(|other| **other == key).count();
-                    if same > 1 { host.url().into() } else { key }
-                })
-                .collect(),
-        }
-    }
-
-    /// Returns the host for the object `key`, or `None` if there are no hosts.
-    pub(crate) fn host_of(&self, key: &str) -> Option<&'a Arc<Member>> {
-        self.hosts.get(place(&self.keys, key)?)
-    }
+/// Returns the placement key of each host in `hosts`, which must be a subset of `all`. Hosts that report the same
+/// name are distinguished by address.
+pub(crate) fn placement_keys(hosts: &[Arc<Member>], all: &[Arc<Member>]) -> Vec<Arc<str>> {
+    let names: Vec<Arc<str>> = all.iter().map(|host| host.key()).collect();
+    let keys = hosts.iter().map(|host| {
+        let key = host.key();
+        let same = names.iter().filter(|other| **other == key).count();
+        if same > 1 { host.url().into() } else { key }
+    });
+    keys.collect()
 }
 
 /// Returns the index of the host for the object `key`, or `None` if `hosts` is empty. The choice depends only

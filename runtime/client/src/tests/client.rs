@@ -1,4 +1,4 @@
-use crate::{ClientError, Deadlines, HostClient, Token, Trust};
+use crate::{ClientError, Deadlines, HostClient, Hosts, Token, Trust};
 use bytes::Bytes;
 use frostline_fake_host::{Answer, FakeHost, Reply};
 use frostline_wire::{
@@ -51,14 +51,13 @@ async fn a_listing_is_read_page_by_page_and_counted() {
     })
     .await;
     let client = client(&host);
-    let epoch = client.metered();
-    assert_eq!(
-        epoch.objects("s3://bucket/a b", Layout::Auto).await.unwrap(),
-        [object("a"), object("b")]
-    );
+    let hosts = Hosts::from(client.clone());
+    let epoch = hosts.metered();
+    let objects = epoch.first(|client| async move { client.objects("s3://bucket/a b", Layout::Auto).await });
+    assert_eq!(objects.await.unwrap(), [object("a"), object("b")]);
     assert!(epoch.bytes_received() > 50);
     assert_eq!(client.bytes_received(), epoch.bytes_received());
-    assert_eq!(client.metered().bytes_received(), 0);
+    assert_eq!(hosts.metered().bytes_received(), 0);
     let listing = client.listing("s3://bucket/a b", Layout::Auto).await.unwrap();
     let no_keys = SkippedNames {
         count: 7,

@@ -199,11 +199,6 @@ impl Transport {
         self.exchange(0, call).await
     }
 
-    /// Returns true if the token has changed since a call with `token` was refused.
-    pub(crate) fn has_other_token(&self, token: Option<&HeaderValue>) -> bool {
-        self.token().as_ref() != token
-    }
-
     /// Returns the current `Authorization` header.
     pub(crate) fn token(&self) -> Option<HeaderValue> {
         self.host.token.as_ref().map(Token::header)
