@@ -5,18 +5,12 @@ use crate::hosts::Hosts;
 use crate::process::wait;
 use crate::settings::read;
 use crate::{errors, hints};
-use bytes::Bytes;
-use frostline_client::{
-    ClientError, Dataset, DatasetError, Division, HostClient, LabelTable, Listing, Purpose, SampleFiles,
-    Samples, Task, order,
-};
-use frostline_wire::{Layout, ObjectInfo};
+use frostline_client::{Dataset, Division, LabelTable, Purpose, SampleFiles, Samples, Task, order};
+use frostline_wire::Layout;
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Source of the labels, and settings for the division of samples.
 #[derive(FromPyObject)]
@@ -50,8 +44,24 @@ pub(crate) fn dataset<'py>(
     let hosts = hosts.connected(py)?;
     let listing = wait(py, hosts.listing(root, layout))?.map_err(|error| errors::from_client(py, &error))?;
     let table = match &wanted.labels {
-        Some(file) => Some((file.display().to_string(), read_local_table(py, file)?)),
-        None => labels_table(py, &hosts, root, &listing)?,
+        Some(file) => {
+            let name = file.display();
+            let bytes = py.detach(|| LabelTable::read_file(file)).map_err(|error| {
+                errors::invalid_settings(py, &format!("cannot read the labels {name}: {error}"))
+            })?;
+            Some((name.to_string(), bytes))
+        }
+        None => {
+            let read = wait(py, hosts.labels_table(root, &listing))?;
+            let read = read.map_err(|error| errors::from_client(py, &error))?;
+            let read = read.map(|read| read.map(|bytes| (LabelTable::KEY.to_owned(), bytes)));
+            read.transpose().map_err(|_| {
+                errors::invalid_settings(
+                    py,
+                    "cannot use labels.csv in the data root: it is unreadable or larger than 64 MiB",
+                )
+            })?
+        }
     };
     if table.is_none() && task == Task::Numbers {
         let what = format!(
@@ -60,11 +70,9 @@ pub(crate) fn dataset<'py>(
         return Err(errors::invalid_settings(py, &what));
     }
     let division = wanted.division();
-    let divided = py.detach(|| match table {
-        None => Dataset::from_listing(root, listing, division),
-        Some((name, bytes)) => LabelTable::parse(&name, &bytes, task)
-            .map_err(DatasetError::from)
-            .and_then(|table| Dataset::from_table(root, listing, table, division)),
+    let divided = py.detach(|| {
+        let table = table.map(|(name, bytes)| LabelTable::parse(&name, &bytes, task));
+        Dataset::new(root, listing, table.transpose()?, division)
     });
     let divided = divided.map_err(|error| errors::invalid_settings(py, &hints::with_hint(&error)))?;
     let found = PyDict::new(py);
@@ -104,29 +112,6 @@ impl DatasetOptions<'_> {
             },
         }
     }
-}
-
-/// Returns the name and content of the labels table in the data root, or `None` if the listing has no table.
-fn labels_table(
-    py: Python<'_>,
-    hosts: &frostline_client::Hosts,
-    root: &str,
-    listing: &Listing,
-) -> PyResult<Option<(String, Bytes)>> {
-    let mut objects = listing.iter().map(|(_, object)| object);
-    let Some(object) = objects.find(|object| object.key == LabelTable::KEY) else {
-        return Ok(None);
-    };
-    let object = ObjectInfo::from(object);
-    let fetched = wait(py, hosts.first(|client| read_object(client, root, &object)))?;
-    let bytes = fetched.map_err(|error| errors::from_client(py, &error))?;
-    let bytes = bytes.ok_or_else(|| {
-        errors::invalid_settings(
-            py,
-            "cannot use labels.csv in the data root: it is unreadable or larger than 64 MiB",
-        )
-    })?;
-    Ok(Some((object.sample.key, bytes)))
 }
 
 /// Converts samples to arrays of keys, etags, sizes and labels. If samples have multiple labels, the labels
@@ -175,33 +160,6 @@ fn to_dictionary<'py>(
         found.set_item("labels", labels.into_pyarray(py))?;
     }
     Ok(found)
-}
-
-/// Reads a table on this machine. The limit is one byte above the maximum table size to detect larger tables.
-fn read_local_table(py: Python<'_>, file: &Path) -> PyResult<Bytes> {
-    py.detach(|| {
-        let mut bytes = Vec::new();
-        let opened = File::open(file)?;
-        opened.take(LabelTable::MOST_BYTES + 1).read_to_end(&mut bytes)?;
-        Ok::<_, std::io::Error>(Bytes::from(bytes))
-    })
-    .map_err(|error| {
-        errors::invalid_settings(py, &format!("cannot read the labels {}: {error}", file.display()))
-    })
-}
-
-/// Reads the listed version of an object. Returns `None` if the host cannot read the object or it is larger
-/// than a table may be.
-async fn read_object(
-    client: HostClient,
-    root: &str,
-    object: &ObjectInfo,
-) -> Result<Option<Bytes>, ClientError> {
-    if object.size > LabelTable::MOST_BYTES {
-        return Ok(None);
-    }
-    let read = client.read(root, std::slice::from_ref(object)).await?.pop();
-    Ok(read.and_then(Result::ok))
 }
 
 /// Returns the numbers `0..count` in the order of an epoch of `frostline train`. Epochs are counted from 1.

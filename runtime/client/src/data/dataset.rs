@@ -1,4 +1,4 @@
-use super::division::{ClassWarning, Division, Parts, check_images, numbers};
+use super::division::{ClassWarning, Division, Parts, check_images, class_names};
 use super::folders::{Classes, Folders, SampleFiles, is_hidden};
 use super::samples::{Row, Samples, Values};
 use super::{DatasetError, LabelTable, Listing, Part, SkippedObjects, Task, is_same_name};
@@ -52,74 +52,56 @@ pub enum Evaluated<'a> {
 }
 
 impl Dataset {
-    /// Divides a listing according to folders: `train/<class>/*` and `validation/<class>/*`, or
-    /// `train/<class>/*` or `<class>/*` with a validation share. Samples in `test/<class>/*` are kept
-    /// separate. [`Part`] lists alternative folder names. Omits hidden files, files outside class folders,
-    /// files that are not samples (see [`SampleFiles`]), and validation and test samples of classes without
-    /// training samples.
+    /// Divides a listing into parts.
+    ///
+    /// Without a labels table, folders determine classes and parts: `train/<class>/*` and
+    /// `validation/<class>/*`, or `train/<class>/*` or `<class>/*` with a validation share. Samples in
+    /// `test/<class>/*` are kept separate. [`Part`] lists alternative folder names. Omits hidden files, files
+    /// outside class folders, files that are not samples (see [`SampleFiles`]), and validation and test samples
+    /// of classes without training samples.
     ///
     /// Samples in shards use the label as the class, and are omitted without a label. A word in the shard's
     /// key names the part. If shards name a part and the data have no other part, the validation share is
     /// used. If all labels in shards are numbers, they are output numbers, as in WebDataset.
     ///
-    /// # Errors
-    /// Returns [`DatasetError`], for example with the name of a missing folder.
-    pub fn from_listing(root: &str, listing: Listing, division: Division) -> Result<Self, DatasetError> {
-        let listing = Arc::new(listing);
-        let folders = Folders::sort(&listing, division.files);
-        folders.check_classes(root, &listing)?;
-        let mut parts = Parts::divide(root, &listing, folders, division)?;
-        let warnings = parts.settle(root)?;
-        let classes = parts.classes();
-        let rows = parts.labeled();
-        let left_out = left_out(&listing, &rows, |_| true);
-        let [train, validation, test] = rows.map(|rows| Arc::new(Samples::new(Arc::clone(&listing), rows)));
-        Ok(Self {
-            task: Task::Classes,
-            classes,
-            train,
-            validation,
-            test,
-            left_out,
-            warnings,
-        })
-    }
-
-    /// Divides a listing according to a labels table. The table may determine the parts. Otherwise the parts
-    /// are `train/` and `validation/`, or the validation share is used. Folders have no other meaning. Only
-    /// classes of samples in a part count.
+    /// A table may determine the parts. Otherwise the parts are `train/` and `validation/`, or the validation
+    /// share is used. Folders have no other meaning. Only classes of samples in a part count.
     ///
     /// # Errors
-    /// Returns [`DatasetError`]. The error is [`DatasetError::Labels`], with a line number, if the table is
-    /// invalid or does not match.
-    pub fn from_table(
+    /// Returns [`DatasetError`], for example with the name of a missing folder. The error is
+    /// [`DatasetError::Labels`], with a line number, if the table is invalid or does not match.
+    pub fn new(
         root: &str,
         listing: Listing,
-        table: LabelTable,
+        table: Option<LabelTable>,
         division: Division,
     ) -> Result<Self, DatasetError> {
         let listing = Arc::new(listing);
-        let folders = Folders::of_table(&listing, &table, division.files)?;
-        folders.check_trained(&table)?;
-        let task = table.task();
-        if task == Task::Classes {
+        let folders = Folders::new(&listing, table.as_ref(), division.files)?;
+        if let Some(table) = &table {
+            folders.check_trained(table)?;
+        }
+        let values = table.as_ref().filter(|table| table.task() != Task::Classes);
+        if values.is_none() {
             folders.check_classes(root, &listing)?;
         }
         let mut parts = Parts::divide(root, &listing, folders, division)?;
         let mut warnings = Vec::new();
-        let (classes, rows) = if task == Task::Classes {
-            warnings = parts.settle(root)?;
-            (parts.classes(), parts.labeled())
-        } else {
-            (
-                table.names().to_vec(),
-                [parts.train, parts.validation, parts.test].map(|part| {
-                    let objects = part.into_values().flat_map(|class| class.samples);
-                    labeled(&listing, objects, &table)
-                }),
-            )
+        let (classes, rows) = match values {
+            None => {
+                warnings = parts.settle(root)?;
+                (parts.classes(), parts.labeled())
+            }
+            Some(table) => {
+                let parts = [parts.train, parts.validation, parts.test];
+                (
+                    table.names().to_vec(),
+                    parts.map(|part| labeled(&listing, part, table)),
+                )
+            }
         };
         let left_out = left_out(&listing, &rows, |_| true);
+        let task = values.map_or(Task::Classes, LabelTable::task);
         let samples = rows.map(|rows| Samples::new(Arc::clone(&listing), rows));
         let [train, validation, test] = valued(table, samples).map(Arc::new);
         Ok(Self {
@@ -138,13 +120,8 @@ impl Dataset {
     pub fn assumed_names(listing: &Listing, table: Option<&LabelTable>, files: SampleFiles) -> AssumedNames {
         if let Some(table) = table {
             let numbered = table.is_numbered();
-            let names = table.names();
             return AssumedNames {
-                names: if numbered {
-                    numbers(names.iter().map(String::as_str))
-                } else {
-                    names.to_vec()
-                },
+                names: class_names(numbered, table.names().iter().map(String::as_str)),
                 numbered,
             };
         }
@@ -152,77 +129,49 @@ impl Dataset {
         let part = folders.default_part();
         let numbered = folders.numbered;
         let classes = folders.into_part(part);
-        let names = classes.keys().copied();
         AssumedNames {
-            names: if numbered {
-                numbers(names)
-            } else {
-                names.map(str::to_owned).collect()
-            },
+            names: class_names(numbered, classes.into_keys()),
             numbered,
         }
     }
 
     /// Returns the samples to evaluate a tuned model with, sorted by key and labeled by index in the model's
-    /// `classes`, and the omitted objects.
+    /// classes, and the omitted objects. `names` are the model's classes, labels or targets in order. Labels come
+    /// from the table, if there is one.
     ///
     /// # Errors
-    /// Returns [`DatasetError::Empty`], [`DatasetError::NoPart`], [`DatasetError::NoImages`], or
-    /// [`DatasetError::UnknownClass`] if a folder is not a class of the model.
+    /// Returns [`DatasetError::Empty`], [`DatasetError::NoPart`], [`DatasetError::NoImages`],
+    /// [`DatasetError::UnknownClass`] if a folder is not a class of the model, or [`DatasetError::Labels`] if
+    /// the table does not match.
     pub fn to_evaluate(
         root: &str,
         listing: Listing,
-        classes: &[String],
-        files: SampleFiles,
-        evaluated: Evaluated<'_>,
-    ) -> Result<(Samples, SkippedObjects), DatasetError> {
-        let listing = Arc::new(listing);
-        let folders = Folders::sort(&listing, files);
-        let part_folders = folders.part_folders.clone();
-        let (part, samples) = chosen(root, &listing, folders, evaluated)?;
-        check_any(root, &listing, &samples)?;
-        check_images(root, part, &samples)?;
-        let rows = rows_of_classes(root, &listing, samples, classes)?;
-        // Do not report objects in other folders, because the evaluation ignores these folders.
-        let left_out = left_out(&listing, &[&rows], |key| {
-            !matches!(evaluated, Evaluated::Keys(_)) && part_folders.part(key) == part
-        });
-        Ok((Samples::new(listing, rows), left_out))
-    }
-
-    /// Like [`Dataset::to_evaluate`], with labels from a table. `names` are the model's classes, labels or
-    /// targets in order.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Dataset::to_evaluate`], and [`DatasetError::Labels`] if the table does not
-    /// match.
-    pub fn to_evaluate_by(
-        root: &str,
-        listing: Listing,
-        table: LabelTable,
+        table: Option<LabelTable>,
         names: &[String],
         files: SampleFiles,
         evaluated: Evaluated<'_>,
     ) -> Result<(Samples, SkippedObjects), DatasetError> {
         let listing = Arc::new(listing);
-        let table = table.ordered(names)?;
-        let folders = Folders::of_table(&listing, &table, files)?;
-        match evaluated {
-            Evaluated::DefaultPart => folders.check_evaluated(&table, folders.default_part())?,
-            Evaluated::Part(part) => folders.check_evaluated(&table, Some(part))?,
-            Evaluated::Keys(_) => {}
+        let table = table.map(|table| table.ordered(names)).transpose()?;
+        let folders = Folders::new(&listing, table.as_ref(), files)?;
+        if let Some(table) = &table {
+            match evaluated {
+                Evaluated::DefaultPart => folders.check_evaluated(table, folders.default_part())?,
+                Evaluated::Part(part) => folders.check_evaluated(table, Some(part))?,
+                Evaluated::Keys(_) => {}
+            }
         }
         let part_folders = folders.part_folders.clone();
         let (part, samples) = chosen(root, &listing, folders, evaluated)?;
-        check_any(root, &listing, &samples)?;
-        let rows = match table.task() {
-            Task::Classes => rows_of_classes(root, &listing, samples, names)?,
-            Task::Labels | Task::Numbers => labeled(
-                &listing,
-                samples.into_values().flat_map(|class| class.samples),
-                &table,
-            ),
+        if samples.is_empty() {
+            return Err(DatasetError::empty(root, &listing));
+        }
+        check_images(root, part, &samples)?;
+        let rows = match &table {
+            Some(table) if table.task() != Task::Classes => labeled(&listing, samples, table),
+            _ => rows_of_classes(root, &listing, samples, names)?,
         };
+        // Do not report objects in other folders, because the evaluation ignores these folders.
         let left_out = left_out(&listing, &[&rows], |key| {
             !matches!(evaluated, Evaluated::Keys(_)) && part_folders.part(key) == part
         });
@@ -266,13 +215,6 @@ fn chosen<'a>(
     Ok((part, folders.into_part(part)))
 }
 
-fn check_any(root: &str, listing: &Listing, part: &Classes<'_>) -> Result<(), DatasetError> {
-    if part.is_empty() {
-        return Err(DatasetError::empty(root, listing));
-    }
-    Ok(())
-}
-
 /// Labels samples by index in `classes` and sorts them by key.
 fn rows_of_classes(
     root: &str,
@@ -297,8 +239,10 @@ fn rows_of_classes(
 }
 
 /// Pairs each sample with the index of the row in the table.
-fn labeled(listing: &Listing, objects: impl Iterator<Item = u32>, table: &LabelTable) -> Vec<Row> {
-    objects
+fn labeled(listing: &Listing, samples: Classes<'_>, table: &LabelTable) -> Vec<Row> {
+    samples
+        .into_values()
+        .flat_map(|class| class.samples)
         .filter_map(|object| {
             let label = table.row(listing.get(object)?.key)?;
             Some(Row { object, label })
@@ -307,13 +251,13 @@ fn labeled(listing: &Listing, objects: impl Iterator<Item = u32>, table: &LabelT
 }
 
 /// Attaches the values of the table, if any, to the samples.
-fn valued<const PARTS: usize>(table: LabelTable, parts: [Samples; PARTS]) -> [Samples; PARTS] {
-    if table.task() == Task::Classes {
+fn valued<const PARTS: usize>(table: Option<LabelTable>, parts: [Samples; PARTS]) -> [Samples; PARTS] {
+    let Some(table) = table.filter(|table| table.task() != Task::Classes) else {
         return parts;
-    }
+    };
     let values = Arc::new(Values {
-        width: table.names().len(),
-        values: table.into_values(),
+        width: table.names.len(),
+        values: table.values,
     });
     parts.map(|samples| samples.with_values(&values))
 }

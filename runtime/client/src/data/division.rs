@@ -159,12 +159,7 @@ impl<'a> Parts<'a> {
     /// Returns the names of the outputs: the trained classes in ascending order or, if class names are output
     /// numbers, all numbers up to the largest. A missing number is a class without samples.
     pub(super) fn classes(&self) -> Vec<String> {
-        let classes = self.train.keys();
-        if self.numbered {
-            numbers(classes.copied())
-        } else {
-            classes.map(|class| (*class).to_owned()).collect()
-        }
+        class_names(self.numbered, self.train.keys().copied())
     }
 
     /// Returns the samples of each part with class indices. Samples of untrained classes are omitted.
@@ -190,8 +185,11 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Returns the names of all outputs up to the largest number in `classes`.
-pub(super) fn numbers<'a>(classes: impl Iterator<Item = &'a str>) -> Vec<String> {
+/// Returns the names in `classes` or, if these are output numbers, the names of all outputs up to the largest.
+pub(super) fn class_names<'a>(numbered: bool, classes: impl Iterator<Item = &'a str>) -> Vec<String> {
+    if !numbered {
+        return classes.map(str::to_owned).collect();
+    }
     let largest = classes.filter_map(output_number).max();
     let outputs = 0..largest.map_or(0, |largest| largest + 1);
     outputs.map(|number| number.to_string()).collect()

@@ -50,11 +50,11 @@ impl DatasetError {
 }
 
 impl LabelsError {
-    /// Creates an error that concerns no particular line.
-    pub(crate) fn of_table(table: &str, why: String) -> Self {
+    /// Creates an error in `line`, or in no particular line.
+    pub(crate) fn new(table: &str, line: Option<u64>, why: String) -> Self {
         Self {
             table: table.to_owned(),
-            line: None,
+            line,
             why,
             expected: None,
         }

@@ -2,7 +2,6 @@
 
 use super::output_number::output_number;
 use super::part::PartFolders;
-use super::shards::ShardSample;
 use super::spelling::composed;
 use super::subfolders::Subfolders;
 use super::{DatasetError, ExpectedLabels, LabelTable, LabelsError, Listed, Listing, Part};
@@ -58,7 +57,7 @@ impl Listing {
                 if is_hidden(key) {
                     return None;
                 }
-                if let Some(ShardSample { part, label }) = ShardSample::from_listed(object) {
+                if let Some((part, label)) = in_shard(object) {
                     let class = Some(label);
                     return Some(Placed { object, part, class });
                 }
@@ -98,6 +97,21 @@ pub(crate) struct Folders<'a> {
 }
 
 impl<'a> Folders<'a> {
+    /// Sorts objects according to `table`, or to folders without a table.
+    ///
+    /// # Errors
+    /// Returns [`LabelsError`] if the table does not match the listing.
+    pub(crate) fn new(
+        listing: &'a Listing,
+        table: Option<&'a LabelTable>,
+        files: SampleFiles,
+    ) -> Result<Self, LabelsError> {
+        match table {
+            Some(table) => Self::of_table(listing, table, files),
+            None => Ok(Self::sort(listing, files)),
+        }
+    }
+
     pub(crate) fn sort(listing: &'a Listing, files: SampleFiles) -> Self {
         let objects = by_key(listing);
         let is_sample = samples(&objects, files);
@@ -111,9 +125,9 @@ impl<'a> Folders<'a> {
             if is_hidden(key) {
                 continue;
             }
-            if let Some(sample) = listing.get(number).and_then(ShardSample::from_listed) {
-                of_shards.insert(sample.part);
-                folders.class(sample.part, sample.label).samples.push(number);
+            if let Some((part, label)) = listing.get(number).and_then(in_shard) {
+                of_shards.insert(part);
+                folders.class(part, label).samples.push(number);
             } else if let Some((part, name)) = folders.part_folders.class(key) {
                 has_class_folders = true;
                 let class = folders.class(part, name);
@@ -134,10 +148,7 @@ impl<'a> Folders<'a> {
 
     /// Sorts objects according to `table`. Images without a line are checked later by
     /// [`Folders::check_trained`] and [`Folders::check_evaluated`].
-    ///
-    /// # Errors
-    /// Returns [`LabelsError`] if the table does not match the listing.
-    pub(crate) fn of_table(
+    fn of_table(
         listing: &'a Listing,
         table: &'a LabelTable,
         files: SampleFiles,
@@ -155,7 +166,7 @@ impl<'a> Folders<'a> {
         let mut seen = vec![false; table.len()];
         for (number, key) in &objects {
             let listed = table.row(key);
-            let part = match table.parts() {
+            let part = match &table.parts {
                 Some(parts) => listed.and_then(|row| parts.get(row as usize)).copied(),
                 None => folders.part_folders.part(key),
             };
@@ -171,7 +182,7 @@ impl<'a> Folders<'a> {
             if let Some(seen) = seen.get_mut(row as usize) {
                 *seen = true;
             }
-            if !listing_order(key).1.is_empty() && !table.divides() {
+            if !listing_order(key).1.is_empty() && !table.parts.is_some() {
                 of_shards.insert(part);
             }
             folders.class(part, table.class(row)).samples.push(*number);
@@ -246,7 +257,7 @@ impl<'a> Folders<'a> {
     /// Returns an error if an image without a line is part of the training data. If folders determine the
     /// parts, only `train/` and `validation/` count.
     pub(crate) fn check_trained(&self, table: &LabelTable) -> Result<(), LabelsError> {
-        let divided = !self.parts.is_empty() && !table.divides();
+        let divided = !self.parts.is_empty() && !table.parts.is_some();
         self.check_labeled(table, |part| match part {
             Some(part) => part != Part::Test,
             None => !divided,
@@ -259,7 +270,7 @@ impl<'a> Folders<'a> {
         table: &LabelTable,
         evaluated: Option<Part>,
     ) -> Result<(), LabelsError> {
-        self.check_labeled(table, |part| table.divides() || part == evaluated)
+        self.check_labeled(table, |part| table.parts.is_some() || part == evaluated)
     }
 
     fn check_labeled(
@@ -280,7 +291,7 @@ impl<'a> Folders<'a> {
         );
         Err(LabelsError {
             expected: Some(ExpectedLabels::UnlistedOmitted),
-            ..LabelsError::of_table(table.name(), why)
+            ..LabelsError::new(&table.name, None, why)
         })
     }
 
@@ -331,6 +342,14 @@ impl<'a> Folders<'a> {
     }
 }
 
+/// Returns the part according to the shard's key and the class of a sample in a shard. Returns `None` if the object
+/// is not in a shard or does not have a class.
+fn in_shard(object: Listed<'_>) -> Option<(Option<Part>, &str)> {
+    let (shard, name) = listing_order(object.key);
+    let label = object.label.filter(|_| !name.is_empty())?;
+    Some((Part::of_shard(shard), label))
+}
+
 /// Returns the visible keys of samples outside shards.
 fn sample_keys<'o, 'a>(
     objects: &'o [(u32, &'a str)],
@@ -374,8 +393,5 @@ fn unknown_key(table: &LabelTable, line: u64, key: &str, objects: &[(u32, &str)]
         .next()
         .map_or_else(String::new, |(_, key)| format!(", such as '{key}'"));
     let why = format!("no object '{key}' exists; use keys relative to the data root{like}");
-    LabelsError {
-        line: Some(line),
-        ..LabelsError::of_table(table.name(), why)
-    }
+    LabelsError::new(&table.name, Some(line), why)
 }

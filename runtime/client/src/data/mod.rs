@@ -9,7 +9,6 @@ mod output_number;
 mod part;
 mod reading;
 mod samples;
-mod shards;
 mod shuffle;
 mod spelling;
 mod subfolders;

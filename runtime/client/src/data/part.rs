@@ -2,10 +2,10 @@
 
 use frostline_wire::listing_order;
 use std::collections::BTreeMap;
-use std::fmt;
 
 /// Purpose of a subset of the data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, strum::Display, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Part {
     /// Samples to train with.
     Train,
@@ -20,12 +20,8 @@ impl Part {
     pub const ALL: [Self; 3] = [Self::Train, Self::Validation, Self::Test];
 
     /// Returns the canonical folder name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Train => "train",
-            Self::Validation => "validation",
-            Self::Test => "test",
-        }
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 
     /// Derives the part from the first matching word in a shard's key (`imagenet-train-000.tar`,
@@ -53,12 +49,6 @@ fn words(name: &str) -> impl Iterator<Item = &str> {
 /// Removes a number at the end, such as the year in `train2017`.
 fn without_number(word: &str) -> &str {
     word.trim_end_matches(|letter: char| letter.is_ascii_digit())
-}
-
-impl fmt::Display for Part {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.name())
-    }
 }
 
 /// Parts of the folders directly under a data root. Empty if these folders are classes.

@@ -17,10 +17,8 @@ impl LabelTable {
     pub fn parse(name: &str, bytes: &[u8], task: Task) -> Result<Self, LabelsError> {
         if bytes.len() as u64 > Self::MOST_BYTES {
             let most = Self::MOST_BYTES >> 20;
-            return Err(LabelsError::of_table(
-                name,
-                format!("it is larger than the limit of {most} MiB; divide the data"),
-            ));
+            let why = format!("it is larger than the limit of {most} MiB; divide the data");
+            return Err(LabelsError::new(name, None, why));
         }
         Reading::start(name, bytes, task)?.finish()
     }
@@ -46,12 +44,11 @@ impl<'a> Reading<'a> {
             .map_err(|error| unreadable(name, bytes, &error))?;
         let columns: Vec<String> = header.iter().map(|column| column.trim().to_owned()).collect();
         check_columns(&columns, task).map_err(|why| LabelsError {
-            line: Some(1),
             expected: match task {
                 Task::Classes => fitting(name, bytes),
                 Task::Labels | Task::Numbers => None,
             },
-            ..LabelsError::of_table(name, why)
+            ..LabelsError::new(name, Some(1), why)
         })?;
         let split = columns.iter().skip(1).position(|column| column == SPLIT);
         let split = split.map(|place| place + 1);
@@ -88,17 +85,15 @@ impl<'a> Reading<'a> {
             .map_err(|error| unreadable(&self.table.name, self.lines.bytes, &error))?
         {
             let line = self.lines.at(record.position().map_or(0, csv::Position::byte));
-            self.add_row(&record, line).map_err(|why| LabelsError {
-                line: Some(line),
-                ..LabelsError::of_table(&self.table.name, why)
-            })?;
+            let added = self.add_row(&record, line);
+            added.map_err(|why| LabelsError::new(&self.table.name, Some(line), why))?;
         }
         if self.table.len() < 2 {
             let why = format!(
                 "it lists {} samples, but at least two are required",
                 self.table.len()
             );
-            return Err(LabelsError::of_table(&self.table.name, why));
+            return Err(LabelsError::new(&self.table.name, None, why));
         }
         if self.table.task == Task::Classes {
             self.number_classes();
@@ -124,7 +119,10 @@ impl<'a> Reading<'a> {
         for (place, (column, field)) in self.columns.iter().zip(record).enumerate().skip(1) {
             let field = field.trim();
             if self.split == Some(place) {
-                let part = Part::from_word(field).ok_or_else(|| refused(&no_part(field), key, column))?;
+                let part = Part::from_word(field).ok_or_else(|| {
+                    let why = format!("invalid part '{field}' (expected train, validation or test)");
+                    refused(&why, key, column)
+                })?;
                 self.table.parts.get_or_insert_default().push(part);
                 continue;
             }
@@ -193,10 +191,6 @@ fn check_columns(columns: &[String], task: Task) -> Result<(), String> {
     Ok(())
 }
 
-fn no_part(field: &str) -> String {
-    format!("invalid part '{field}' (expected train, validation or test)")
-}
-
 fn flag(field: &str) -> Result<f32, String> {
     match (field, field.parse()) {
         ("true" | "True" | "TRUE", _) => Ok(1.0),
@@ -258,12 +252,9 @@ fn unreadable(name: &str, bytes: &[u8], error: &csv::Error) -> LabelsError {
         }
         _ => error.to_string(),
     };
-    LabelsError {
-        line: error
-            .position()
-            .map(|position| Lines::new(bytes).at(position.byte())),
-        ..LabelsError::of_table(name, why)
-    }
+    let line = error.position();
+    let line = line.map(|position| Lines::new(bytes).at(position.byte()));
+    LabelsError::new(name, line, why)
 }
 
 /// Returns the setting with which a table that does not contain classes is valid.
@@ -313,7 +304,7 @@ mod tests {
         let table = parse("file,x,y\na,1.5,-2e3\nb,0,7\n", Task::Numbers).unwrap();
         assert_eq!(table.values, [1.5, -2000.0, 0.0, 7.0]);
         let turned = table.clone().ordered(&["y", "x"].map(str::to_owned)).unwrap();
-        assert_eq!(turned.into_values(), [-2000.0, 1.5, 7.0, 0.0]);
+        assert_eq!(turned.values, [-2000.0, 1.5, 7.0, 0.0]);
         let error = table.ordered(&["y".to_owned()]).unwrap_err().to_string();
         assert!(
             error.contains("x, y") && error.contains("the model's are y"),

@@ -3,8 +3,12 @@
 use super::output_number::output_number;
 use super::spelling::spellings;
 use super::{LabelsError, Part, Task};
+use bytes::Bytes;
 use frostline_job::Unlisted;
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
 
 /// A labels table, parsed for a [`Task`]. The first line names the columns. The first column contains keys
 /// relative to the data root.
@@ -43,6 +47,18 @@ impl LabelTable {
     pub const KEY: &'static str = "labels.csv";
     /// Maximum table size in bytes. This is enough for a million samples.
     pub const MOST_BYTES: u64 = 64 << 20;
+
+    /// Reads a table on this machine, truncated to one byte above the maximum size. [`LabelTable::parse`] rejects
+    /// larger tables.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read.
+    pub fn read_file(path: &Path) -> io::Result<Bytes> {
+        let mut bytes = Vec::new();
+        let file = File::open(path)?;
+        file.take(Self::MOST_BYTES + 1).read_to_end(&mut bytes)?;
+        Ok(bytes.into())
+    }
 
     /// Sets the policy for images without a line.
     #[must_use]
@@ -90,7 +106,7 @@ impl LabelTable {
                 few(&self.names),
                 few(names)
             );
-            return Err(LabelsError::of_table(&self.name, why));
+            return Err(LabelsError::new(&self.name, None, why));
         };
         let width = places.len().max(1);
         let rows = self.values.chunks(width);
@@ -98,10 +114,6 @@ impl LabelTable {
         self.values = ordered.collect();
         self.names = names.to_vec();
         Ok(self)
-    }
-
-    pub(super) fn name(&self) -> &str {
-        &self.name
     }
 
     pub(super) fn len(&self) -> usize {
@@ -122,25 +134,11 @@ impl LabelTable {
         name.map_or("", String::as_str)
     }
 
-    /// Returns true if the table determines the parts.
-    pub(super) fn divides(&self) -> bool {
-        self.parts.is_some()
-    }
-
-    /// Returns the part of each row, if the table determines the parts.
-    pub(super) fn parts(&self) -> Option<&[Part]> {
-        self.parts.as_deref()
-    }
-
     /// Returns true if the class names are all numbers from 0 to the largest, which are the numbers of outputs.
     pub(super) fn is_numbered(&self) -> bool {
         let mut numbers: Vec<Option<usize>> = self.names.iter().map(|name| output_number(name)).collect();
         numbers.sort_unstable();
         self.task == Task::Classes && numbers.into_iter().eq((0..self.names.len()).map(Some))
-    }
-
-    pub(super) fn into_values(self) -> Vec<f32> {
-        self.values
     }
 
     /// Returns the line and key of the first row not marked in `seen`.
@@ -158,10 +156,7 @@ impl LabelTable {
 
     pub(super) fn at(&self, row: u32, why: String) -> LabelsError {
         let line = self.lines.get(row as usize).copied();
-        LabelsError {
-            line,
-            ..LabelsError::of_table(&self.name, why)
-        }
+        LabelsError::new(&self.name, line, why)
     }
 
     /// Returns an error if the first line is a sample instead of column names.
@@ -173,10 +168,7 @@ impl LabelTable {
             "the first line must name the columns, but starts with the object '{}'; add a header line such as file,label",
             self.first
         );
-        Err(LabelsError {
-            line: Some(1),
-            ..LabelsError::of_table(&self.name, why)
-        })
+        Err(LabelsError::new(&self.name, Some(1), why))
     }
 }
 

@@ -26,7 +26,7 @@ fn divided_by(objects: Vec<ObjectInfo>, share: Option<f64>, seed: u64) -> Result
         seed,
         files: SampleFiles::Images,
     };
-    Dataset::from_listing("data", Listing::from_iter(objects), division)
+    Dataset::new("data", Listing::from_iter(objects), None, division)
 }
 
 /// Returns keys and labels.
@@ -42,6 +42,7 @@ fn evaluated(objects: Vec<ObjectInfo>, classes: &[&str]) -> Result<crate::Sample
     let evaluated = Dataset::to_evaluate(
         "d",
         Listing::from_iter(objects),
+        None,
         &classes,
         SampleFiles::Images,
         Evaluated::DefaultPart,
@@ -114,7 +115,7 @@ fn links_out_of_the_root_are_named_where_nothing_else_is_there() {
         seed: 0,
         files: SampleFiles::Images,
     };
-    let error = Dataset::from_listing("data", listing, division)
+    let error = Dataset::new("data", listing, None, division)
         .unwrap_err()
         .to_string();
     assert!(
@@ -431,6 +432,7 @@ fn an_evaluation_leaves_out_nothing_of_folders_it_was_not_asked_for() {
     let (samples, left_out) = Dataset::to_evaluate(
         "d",
         listing,
+        None,
         &["cat".to_owned()],
         SampleFiles::Images,
         Evaluated::DefaultPart,
@@ -485,7 +487,7 @@ fn names_without_an_ending_are_taken_where_no_image_is_named() {
         seed: 0,
         files: SampleFiles::All,
     };
-    let own = Dataset::from_listing("d", Listing::from_iter(listing(&keys)), division);
+    let own = Dataset::new("d", Listing::from_iter(listing(&keys)), None, division);
     let own = own.unwrap();
     assert_eq!(own.train.len() + own.validation.len(), 5);
 }
@@ -520,7 +522,7 @@ fn by_table(keys: &[&str], text: &str, task: Task, share: Option<f64>) -> Result
         seed: 0,
         files: SampleFiles::Images,
     };
-    Dataset::from_table("data", listing, table(text, task), division)
+    Dataset::new("data", listing, Some(table(text, task)), division)
 }
 
 #[test]
@@ -557,10 +559,10 @@ fn a_column_says_the_parts_whatever_folders_are_called() {
     assert_eq!(of(&data.train), ["a/1.jpg", "a/3.jpg"]);
     assert_eq!(of(&data.validation), ["train/2.jpg", "test/5.jpg"]);
     assert_eq!(of(&data.test), ["a/4.jpg"]);
-    let (tested, _) = Dataset::to_evaluate_by(
+    let (tested, _) = Dataset::to_evaluate(
         "data",
         Listing::from_iter(listing(&keys)),
-        table(text, Task::Classes),
+        Some(table(text, Task::Classes)),
         &data.classes,
         SampleFiles::Images,
         Evaluated::Part(Part::Test),
@@ -594,7 +596,12 @@ fn images_without_a_line_are_left_out_where_that_is_wanted() {
             files: SampleFiles::Images,
         };
         let skipping = table(text, Task::Classes).with_unlisted(frostline_job::Unlisted::Skip);
-        let data = Dataset::from_table("data", Listing::from_iter(listing(&keys)), skipping, division);
+        let data = Dataset::new(
+            "data",
+            Listing::from_iter(listing(&keys)),
+            Some(skipping),
+            division,
+        );
         let data = data.unwrap();
         assert_eq!((data.train.len(), data.validation.len()), (2, 2));
         assert_eq!(data.left_out.first, ["5.jpg"]);
@@ -645,10 +652,10 @@ fn a_table_says_values_and_parts_are_folders() {
     // The default evaluation uses validation samples and the model's column order.
     let names = ["y", "x"].map(str::to_owned);
     let listing = Listing::from_iter(listing(&keys));
-    let found = Dataset::to_evaluate_by(
+    let found = Dataset::to_evaluate(
         "data",
         listing,
-        table(text, Task::Numbers),
+        Some(table(text, Task::Numbers)),
         &names,
         SampleFiles::Images,
         Evaluated::DefaultPart,
@@ -664,10 +671,10 @@ fn a_table_says_values_and_parts_are_folders() {
         "{error}"
     );
     let only = table(text, Task::Numbers);
-    let found = Dataset::to_evaluate_by(
+    let found = Dataset::to_evaluate(
         "data",
         Listing::from_iter(self::listing(&keys)),
-        only,
+        Some(only),
         &names,
         SampleFiles::Images,
         Evaluated::DefaultPart,

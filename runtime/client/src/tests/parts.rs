@@ -34,7 +34,7 @@ fn parts_have_several_names_and_a_test_part_stays_apart() {
     let names = ["cat", "dog"].map(str::to_owned);
     let evaluated = |keys: &[&str], evaluated: Evaluated<'_>| {
         let listing = Listing::from_iter(listing(keys));
-        let found = Dataset::to_evaluate("d", listing, &names, SampleFiles::Images, evaluated);
+        let found = Dataset::to_evaluate("d", listing, None, &names, SampleFiles::Images, evaluated);
         found.map(|(samples, left_out)| (rows(&samples).len(), left_out.first))
     };
     assert_eq!(
@@ -166,6 +166,7 @@ fn a_folder_that_may_be_a_part_or_a_class_is_refused() {
     let evaluated = Dataset::to_evaluate(
         "data",
         listing,
+        None,
         &names,
         SampleFiles::Images,
         Evaluated::DefaultPart,

@@ -57,10 +57,7 @@ impl ListedSamples<'_> {
             seed,
             files,
         };
-        match table {
-            Some(table) => Dataset::from_table(root, listing, table, division),
-            None => Dataset::from_listing(root, listing, division),
-        }
+        Dataset::new(root, listing, table, division)
     }
 }
 

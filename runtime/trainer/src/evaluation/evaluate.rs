@@ -261,10 +261,7 @@ fn divide_data(
         (_, Some(part)) => (Evaluated::Part(part), None),
         (_, None) => (Evaluated::DefaultPart, None),
     };
-    let found = match table {
-        Some(table) => Dataset::to_evaluate_by(&job.root, listing, table, names, files, evaluated),
-        None => Dataset::to_evaluate(&job.root, listing, names, files, evaluated),
-    };
+    let found = Dataset::to_evaluate(&job.root, listing, table, names, files, evaluated);
     let (samples, left_out) = found.map_err(|error| match &error {
         DatasetError::UnknownClass { class, .. } => TrainerError::UnknownClass {
             known: knows(names, class),
