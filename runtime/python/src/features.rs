@@ -63,7 +63,7 @@ impl FeatureCache {
     /// last call.
     fn settle(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let open = self.open(py)?;
-        py.detach(|| open.rows.settle());
+        py.detach(|| open.rows.store().settle());
         Ok(open.take_messages())
     }
 }
@@ -101,7 +101,10 @@ impl OpenCache {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        stopped.into_iter().chain(self.rows.take_warnings()).collect()
+        stopped
+            .into_iter()
+            .chain(self.rows.store().take_warnings())
+            .collect()
     }
 }
 

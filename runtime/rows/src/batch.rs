@@ -104,7 +104,8 @@ impl BatchRows {
             (None, None) => return Err(RowsError::Ended { part: "pipeline" }.into()),
         };
         if let Some(cache) = &self.cache {
-            cache.round(&mut keys, &mut rows);
+            // All passes get the same values, also before the rows are cached.
+            cache.store().round(&mut keys, &mut rows);
         }
         let cache = self.cache;
         Ok((rows, PendingRows { keys, cache }))
@@ -117,7 +118,7 @@ impl PendingRows {
         if let Some(cache) = self.cache
             && self.keys.iter().any(Option::is_some)
         {
-            cache.keep(self.keys, rows);
+            cache.store().keep(self.keys, rows);
         }
     }
 }

@@ -3,7 +3,6 @@ use frostline_client::{Hosts, Source};
 use frostline_features::{
     Cache, Content, FeatureError, FoundRows, Provenance, Rounding, RowKey, RowKeys, Stopped, Store,
 };
-use frostline_tensor::Tensor;
 use frostline_wire::{ObjectInfo, View};
 use std::sync::Arc;
 
@@ -56,14 +55,9 @@ impl RowCache {
         (self.store.count(known.iter()) + self.store.count_samples(unhashed.iter())) as u64
     }
 
-    /// Returns the memory needed for `rows` rows in bytes.
-    pub fn memory(&self, rows: usize) -> u64 {
-        self.store.row_memory().saturating_mul(rows as u64)
-    }
-
-    /// Returns the disk space for `rows` rows in bytes.
-    pub fn disk_bytes(&self, rows: u64) -> u64 {
-        self.store.disk_bytes(rows)
+    /// Returns the store of the rows.
+    pub fn store(&self) -> &Store {
+        &self.store
     }
 
     /// Finds the rows that other programs cached since the last call. If this fails, the known rows remain available.
@@ -73,16 +67,6 @@ impl RowCache {
     pub async fn refresh(self: &Arc<Self>) -> Result<(), RowsError> {
         let cache = Arc::clone(self);
         blocking(move || _ = cache.store.refresh()).await
-    }
-
-    /// Blocks until all queued rows are written or have failed.
-    pub fn settle(&self) {
-        self.store.settle();
-    }
-
-    /// Returns messages about problems since the last call. These problems cost time but do not affect results.
-    pub fn take_warnings(&self) -> Vec<String> {
-        self.store.take_warnings()
     }
 
     fn keys_of(&self, view: Option<&View>) -> RowKeys {
@@ -113,16 +97,6 @@ impl RowCache {
     pub(crate) async fn find(self: &Arc<Self>, keys: Arc<[RowKey]>) -> Result<FoundRows, RowsError> {
         let cache = Arc::clone(self);
         blocking(move || cache.store.read(&keys)).await
-    }
-
-    /// Rounds new rows in the same way as the store, which makes rows identical in all passes. Clears keys of rows
-    /// outside the range.
-    pub(crate) fn round(&self, keys: &mut [Option<RowKey>], rows: &mut Tensor) {
-        self.store.round(keys, rows);
-    }
-
-    pub(crate) fn keep(&self, keys: Vec<Option<RowKey>>, rows: Tensor) {
-        self.store.keep(keys, rows);
     }
 }
 

@@ -49,7 +49,9 @@ impl BatchRequest {
             .parts
             .first()
             .map_or(0, |(source, _)| source.batch_bytes(weight));
-        let cached = cache.map_or(0, |cache| cache.memory(weight.samples as usize));
+        let cached = cache.map_or(0, |cache| {
+            cache.store().row_memory().saturating_mul(weight.samples)
+        });
         fetched.max(cached)
     }
 
@@ -150,9 +152,7 @@ fn joined(mut parts: Vec<(usize, Fetched)>) -> Result<Fetched, ShapeError> {
         indices.extend(fetched.indices.iter().map(|index| before + index));
         let failed = fetched.bad.into_iter();
         bad.extend(failed.map(|(index, error)| (before + index, error)));
-        transfer.bytes += fetched.transfer.bytes;
-        transfer.open_seconds += fetched.transfer.open_seconds;
-        transfer.host_seconds += fetched.transfer.host_seconds;
+        transfer += fetched.transfer;
         rows.push(fetched.rows);
     }
     Ok(Fetched {

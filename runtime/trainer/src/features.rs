@@ -84,7 +84,7 @@ pub(crate) async fn coverage(cache: &Arc<RowCache>, plan: &FeedPlan) -> Result<C
         Ok(Coverage {
             cached: trained + count_cached(&cache, &plan.validation, None),
             cacheable,
-            bytes: cache.disk_bytes(cacheable),
+            bytes: cache.store().disk_bytes(cacheable),
             repeats: plan.views.repeat(),
         })
     })
@@ -98,7 +98,7 @@ fn count_cached(cache: &RowCache, samples: &Samples, view: Option<&View>) -> u64
 
 /// Emits a warning for each problem of the cache. Such problems only slow the job down.
 pub(crate) fn report_problems(cache: &RowCache, events: &Events) {
-    for message in cache.take_warnings() {
+    for message in cache.store().take_warnings() {
         events(Event::Warning { message });
     }
 }

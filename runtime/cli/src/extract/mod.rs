@@ -121,8 +121,9 @@ async fn extract(
         });
     }
     if let Some(cache) = &cache {
-        tokio::task::block_in_place(|| cache.settle());
+        tokio::task::block_in_place(|| cache.store().settle());
         cache
+            .store()
             .take_warnings()
             .into_iter()
             .for_each(|message| reporter.warning(message));
