@@ -70,7 +70,7 @@ fn class_with_details(error: &ClientError, details: &Bound<'_, PyDict>) -> PyRes
         | ClientError::SlowUpload { .. } => "Unreachable",
         ClientError::NoHost { source, .. } => class_with_details(source, details)?,
         ClientError::Refused { class, status, .. } => {
-            details.set_item("kind", class_name(*class))?;
+            details.set_item("kind", <&str>::from(class))?;
             details.set_item("status", status.as_u16())?;
             match class {
                 ErrorClass::Busy | ErrorClass::Stopping => "Busy",
@@ -88,24 +88,10 @@ fn class_with_details(error: &ClientError, details: &Bound<'_, PyDict>) -> PyRes
         }
         ClientError::RowsUnavailable { .. } | ClientError::CorruptRows { .. } => "Lost",
         ClientError::DataAccessDenied { .. } => {
-            details.set_item("kind", class_name(ErrorClass::Request))?;
+            details.set_item("kind", <&str>::from(ErrorClass::Request))?;
             "Refused"
         }
         ClientError::Protocol { .. } => "ProtocolError",
         ClientError::Preprocess { .. } | ClientError::Ended { .. } => "Error",
     })
-}
-
-/// Returns the name of the class in the protocol.
-fn class_name(class: ErrorClass) -> &'static str {
-    match class {
-        ErrorClass::Request => "request",
-        ErrorClass::Unauthorized => "unauthorized",
-        ErrorClass::NotFound => "not-found",
-        ErrorClass::TooLarge => "too-large",
-        ErrorClass::Busy => "busy",
-        ErrorClass::Stopping => "stopping",
-        ErrorClass::Guest => "guest",
-        ErrorClass::Host => "host",
-    }
 }

@@ -14,30 +14,22 @@ const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 /// Network tasks only move bytes. Longer work runs on separate threads.
 const NETWORK_THREADS: usize = 2;
 
-static RUNTIME: Mutex<Option<(u32, &'static Runtime)>> = Mutex::new(None);
+static RUNTIME: PerProcess<Runtime> = PerProcess::empty();
 
 /// Returns the runtime of this process, and starts it on first use. The caller holds the interpreter's lock,
 /// and so does a fork in Python. Therefore a fork never sees a partially initialized runtime.
 ///
 /// # Errors
 /// Raises `OSError` if the system cannot start threads.
-pub(crate) fn runtime(_py: Python<'_>) -> PyResult<&'static Runtime> {
-    let process = std::process::id();
-    let mut current = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((owner, runtime)) = *current
-        && owner == process
-    {
-        return Ok(runtime);
-    }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(NETWORK_THREADS)
-        .thread_name("frostline")
-        .enable_all()
-        .build()
-        .map_err(|error| PyOSError::new_err(format!("cannot start threads: {error}")))?;
-    let runtime = Box::leak(Box::new(runtime));
-    *current = Some((process, runtime));
-    Ok(runtime)
+pub(crate) fn runtime(py: Python<'_>) -> PyResult<Arc<Runtime>> {
+    RUNTIME.get(py, || {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(NETWORK_THREADS)
+            .thread_name("frostline")
+            .enable_all()
+            .build()
+            .map_err(|error| PyOSError::new_err(format!("cannot start threads: {error}")))
+    })
 }
 
 /// Waits for `future` with the interpreter's lock released, and checks for signals such as Ctrl-C meanwhile.
@@ -76,15 +68,12 @@ impl<T> PerProcess<T> {
     /// Returns the value of this process, and creates it with `make` if it does not exist. The interpreter's
     /// lock is held during the call, as for [`runtime`], so `make` must not call [`wait`].
     pub(crate) fn get(&self, _py: Python<'_>, make: impl FnOnce() -> PyResult<T>) -> PyResult<Arc<T>> {
-        let process = std::process::id();
-        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((owner, value)) = current.as_ref()
-            && *owner == process
-        {
-            return Ok(Arc::clone(value));
+        if let Some(value) = self.existing() {
+            return Ok(value);
         }
         let value = Arc::new(make()?);
-        std::mem::forget(current.replace((process, Arc::clone(&value))));
+        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::forget(current.replace((std::process::id(), Arc::clone(&value))));
         Ok(value)
     }
 }
