@@ -9,21 +9,18 @@ const UNSUPPORTED: [&str; 9] = ["heic", "heif", "avif", "tif", "tiff", "jxl", "j
 /// Returns true if the extension belongs to an unsupported image format. Loading the file returns an error
 /// that names the format.
 pub fn is_unsupported_image_name(key: &str) -> bool {
-    extension(key).is_some_and(|extension| {
-        UNSUPPORTED
-            .iter()
-            .any(|known| known.eq_ignore_ascii_case(extension))
-    })
+    has_extension(key, &UNSUPPORTED)
 }
 
 /// Returns true if the extension belongs to a supported image format, ignoring case. The actual format is
 /// detected when reading the object.
 pub fn is_image_name(key: &str) -> bool {
-    extension(key).is_some_and(|extension| {
-        IMAGE_EXTENSIONS
-            .iter()
-            .any(|known| known.eq_ignore_ascii_case(extension))
-    })
+    has_extension(key, &IMAGE_EXTENSIONS)
+}
+
+fn has_extension(key: &str, known: &[&str]) -> bool {
+    let extension = extension(key);
+    extension.is_some_and(|extension| known.iter().any(|known| known.eq_ignore_ascii_case(extension)))
 }
 
 /// Returns the filename extension. Returns `None` for names without an extension, such as hashes, and for

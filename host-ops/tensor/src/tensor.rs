@@ -81,13 +81,17 @@ impl Data {
     fn cast(&self, dtype: DType) -> Self {
         match self {
             same if same.dtype() == dtype => same.clone(),
-            Self::U8(values) => convert_integers(values.iter().map(|&value| value.into()), dtype),
-            Self::I32(values) => convert_integers(values.iter().map(|&value| value.into()), dtype),
-            Self::I64(values) => convert_integers(values.iter().copied(), dtype),
-            Self::F16(values) => convert_floats(values.iter().map(|value| value.to_f64()), dtype),
-            Self::Bf16(values) => convert_floats(values.iter().map(|value| value.to_f64()), dtype),
-            Self::F32(values) => convert_floats(values.iter().map(|&value| value.into()), dtype),
-            Self::F64(values) => convert_floats(values.iter().copied(), dtype),
+            // Only these elements would be rounded twice, to f64 and to f32.
+            Self::I64(values) if dtype == DType::F32 => {
+                Self::F32(values.iter().map(|&value| value as f32).collect())
+            }
+            Self::U8(values) => convert(values.iter().map(|&value| value.into()), dtype),
+            Self::I32(values) => convert(values.iter().map(|&value| value.into()), dtype),
+            Self::I64(values) => convert(values.iter().map(|&value| value as f64), dtype),
+            Self::F16(values) => convert(values.iter().map(|value| value.to_f64()), dtype),
+            Self::Bf16(values) => convert(values.iter().map(|value| value.to_f64()), dtype),
+            Self::F32(values) => convert(values.iter().map(|&value| value.into()), dtype),
+            Self::F64(values) => convert(values.iter().copied(), dtype),
         }
     }
 
@@ -109,26 +113,8 @@ impl Data {
     }
 }
 
-#[allow(
-    clippy::cast_possible_truncation,
-    reason = "the values are within the range of the type"
-)]
-fn convert_integers(values: impl Iterator<Item = i64>, dtype: DType) -> Data {
-    match dtype {
-        DType::U8 => Data::U8(values.map(|value| value.clamp(0, u8::MAX.into()) as u8).collect()),
-        DType::I32 => Data::I32(
-            values
-                .map(|value| value.clamp(i32::MIN.into(), i32::MAX.into()) as i32)
-                .collect(),
-        ),
-        DType::I64 => Data::I64(values.collect()),
-        DType::F32 => Data::F32(values.map(|value| value as f32).collect()),
-        DType::F16 | DType::Bf16 | DType::F64 => convert_floats(values.map(|value| value as f64), dtype),
-    }
-}
-
 /// The conversions to integers truncate toward zero and saturate, and NaN becomes 0.
-fn convert_floats(values: impl Iterator<Item = f64>, dtype: DType) -> Data {
+fn convert(values: impl Iterator<Item = f64>, dtype: DType) -> Data {
     match dtype {
         DType::U8 => Data::U8(values.map(|value| value as u8).collect()),
         DType::I32 => Data::I32(values.map(|value| value as i32).collect()),
@@ -284,11 +270,11 @@ impl Tensor {
         let rows = self.rows()?;
         let row = self.shape.row()?;
         let width = row.elements()?;
-        let out_of_range = ShapeError::Range { start, end, rows };
-        if start > end || end > rows {
-            return Err(out_of_range);
-        }
-        let data = slice_elements(&self.data, start * width, end * width).ok_or(out_of_range)?;
+        let size = width * self.dtype().size();
+        let inside = (start <= end && end <= rows).then(|| start * size..end * size);
+        let bytes = inside.and_then(|range| self.as_bytes().get(range));
+        let data = bytes.and_then(|bytes| Data::from_bytes(self.dtype(), bytes));
+        let data = data.ok_or(ShapeError::Range { start, end, rows })?;
         Self::new(row.batched(end - start), data)
     }
 
@@ -336,18 +322,6 @@ impl Tensor {
     pub fn describe(&self) -> String {
         format!("{}{}", self.dtype(), self.shape)
     }
-}
-
-fn slice_elements(data: &Data, start: usize, end: usize) -> Option<Data> {
-    Some(match data {
-        Data::U8(v) => Data::U8(v.get(start..end)?.to_vec()),
-        Data::F16(v) => Data::F16(v.get(start..end)?.to_vec()),
-        Data::Bf16(v) => Data::Bf16(v.get(start..end)?.to_vec()),
-        Data::F32(v) => Data::F32(v.get(start..end)?.to_vec()),
-        Data::F64(v) => Data::F64(v.get(start..end)?.to_vec()),
-        Data::I32(v) => Data::I32(v.get(start..end)?.to_vec()),
-        Data::I64(v) => Data::I64(v.get(start..end)?.to_vec()),
-    })
 }
 
 /// Resizes `values` to `count` elements. Contents are lost if new memory is needed. Returns false if the
