@@ -268,7 +268,6 @@ impl<'a> Layer<'a> {
         Ok(Some((node, tensors)))
     }
 
-    /// Returns an element per channel.
     fn spread(&self, values: Vec<f64>) -> Vec<f64> {
         match values.as_slice() {
             &[common] => vec![common; self.channels],
@@ -300,7 +299,6 @@ fn stored<'a>(node: &NodeProto, slot: usize, constants: &Constants<'a>) -> Optio
     (tensor.data_type == data_type::FLOAT).then_some(tensor)
 }
 
-/// Returns the size of an axis.
 fn size(tensor: &TensorProto, axis: usize) -> Option<usize> {
     usize::try_from(*tensor.dims.get(axis)?).ok()
 }

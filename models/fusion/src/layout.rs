@@ -48,7 +48,6 @@ pub(crate) const RESHAPE: u32 = 1;
 pub(crate) const COPY: u32 = 3;
 
 impl Layout {
-    /// Creates a layout with these parts on each axis.
     pub(crate) fn new<const N: usize>(axes: [&[(Part, usize)]; N]) -> Self {
         Self(
             axes.map(|axis| {

@@ -13,7 +13,6 @@ use crate::{GraphError, Model};
 const MOST_AXES: usize = 64;
 
 impl Values {
-    /// Infers all values of `model`.
     pub(crate) fn infer(model: &Model, batch: usize) -> Result<Self, GraphError> {
         let mut values = Self::start(model, batch)?;
         for node in model.nodes() {

@@ -13,7 +13,6 @@ use std::collections::{HashMap, HashSet};
 /// Name of the node that divides the joint input.
 const SPLIT: &str = "frostline.joint/inputs";
 
-/// Name of the sizes of the parts.
 const SIZES: &str = "frostline.joint/input/sizes";
 
 /// Prefix of the parts. The type, the shape and the name of the original input follow, because slices omit the nodes
@@ -75,7 +74,6 @@ impl JointInput {
         dims.try_fold(1_usize, |all, dim| all.checked_mul(*dim))
     }
 
-    /// Describes an input of a network.
     fn from_declaration(input: &ValueInfo) -> Result<Self, String> {
         let name = &input.name;
         let tensor = input
@@ -115,7 +113,6 @@ impl JointInput {
         format!("{PART}{}/{}/{}", self.type_name(), dims.join("x"), self.name)
     }
 
-    /// Parses the name of a part.
     fn parse(part: &str) -> Option<Self> {
         let mut fields = part.strip_prefix(PART)?.splitn(3, '/');
         let kind = fields.next()?;
@@ -163,7 +160,6 @@ impl JointInput {
             .named(node_name)
     }
 
-    /// Describes the input for a network with this batch axis.
     fn declared(&self, batch: Dimension) -> ValueInfo {
         let row = self.shape.dims().iter().map(|dim| fixed_axis(size(*dim)));
         tensor_of(
@@ -174,7 +170,6 @@ impl JointInput {
     }
 }
 
-/// Reason for refusing inputs with too many elements.
 const OVERFLOW: &str = "the number of elements overflows";
 
 fn refused(names: &[&str], why: String) -> GraphError {
@@ -251,7 +246,6 @@ impl Model {
         self.joint_split().map(|split| split.inputs)
     }
 
-    /// Finds the division of a joint input.
     pub(crate) fn joint_split(&self) -> Option<JointSplit> {
         let mut splits = self.nodes().iter().enumerate();
         let (index, split) = splits.find(|(_, node)| node.name == SPLIT)?;
@@ -295,7 +289,6 @@ impl Model {
         (Some(total) == fixed(elements)).then_some(found)
     }
 
-    /// Returns the sizes of the parts of a `Split`.
     fn sizes_of(&self, split: &NodeProto) -> Option<Vec<i64>> {
         match split.ints("split") {
             Some(sizes) => Some(sizes.to_vec()),
@@ -366,7 +359,6 @@ impl Model {
         matches!(target.split_first(), Some((0 | -1, rest)) if rest == row)
     }
 
-    /// Returns a new name for the input that joins `names`.
     fn joint_name(&self, names: &[&str]) -> String {
         let graph = self.graph();
         let mut taken: HashSet<&str> = graph.input.iter().map(|input| input.name.as_str()).collect();

@@ -332,7 +332,6 @@ impl Model {
             })
     }
 
-    /// Returns the name of the only output.
     pub(crate) fn output_name(&self) -> Result<&str, GraphError> {
         self.outputs()
             .first()

@@ -94,7 +94,6 @@ fn with_computed_weights(analysis: &Analysis<'_>, mut nodes: HashSet<usize>) -> 
     nodes
 }
 
-/// The network under construction.
 struct Owned<'a> {
     graph: GraphProto,
     nodes: Vec<NodeProto>,
@@ -133,7 +132,6 @@ impl<'a> Owned<'a> {
         }
     }
 
-    /// Adds the next node of the network.
     fn add(&mut self, node: &NodeProto, part: Part) -> Result<(), GraphError> {
         match part {
             Part::Frozen => self.nodes.push(node.clone()),

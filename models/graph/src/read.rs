@@ -161,7 +161,6 @@ struct DataFiles<'a> {
 }
 
 impl DataFiles<'_> {
-    /// Loads the data of `weight` into the message.
     fn load(&mut self, weight: &mut TensorProto) -> Result<(), GraphError> {
         let path = self.beside(weight)?;
         let file = match self.read.get(&path) {

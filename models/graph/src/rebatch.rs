@@ -10,7 +10,6 @@ use crate::reshaping::sizes_of_batch;
 use crate::values::{Dim, Probes, RowUse, RowUses, Samples, Values, axis_of, signed};
 use crate::{GraphError, Model, build};
 
-/// Returns the network with an open batch.
 pub(crate) fn open_batch(model: &Model) -> Result<Model, GraphError> {
     let one = Values::infer(model, 1)?;
     let mut graph = model.graph().clone();
@@ -64,7 +63,6 @@ fn refused(node: &NodeProto, why: impl std::fmt::Display) -> GraphError {
     }
 }
 
-/// State of opening a network, node by node.
 struct Opening {
     /// Values of the network for one sample.
     one: Values,

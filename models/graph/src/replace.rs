@@ -115,7 +115,6 @@ fn cannot_replace(why: &str) -> GraphError {
     GraphError::Head { why: why.into() }
 }
 
-/// Returns all names used in a graph.
 pub(crate) fn every_name(graph: &GraphProto) -> HashSet<String> {
     let produced = graph.node.iter().flat_map(|node| node.output.iter().cloned());
     let nodes = graph.node.iter().map(|node| node.name.clone());
@@ -127,7 +126,6 @@ pub(crate) fn every_name(graph: &GraphProto) -> HashSet<String> {
         .collect()
 }
 
-/// State of replacing a head.
 struct Edit<'a> {
     graph: GraphProto,
     names: HashSet<String>,

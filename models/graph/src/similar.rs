@@ -2,7 +2,6 @@
 
 use std::cmp::Ordering;
 
-/// Maximum number of suggestions.
 const MAX_SUGGESTIONS: usize = 6;
 
 /// Minimum similarity of a suggestion, from 0 to 1. More than half of the letters must match: `shoes` is not
@@ -12,7 +11,6 @@ const ALIKE: f64 = 0.55;
 /// Minimum length of a substring match, in characters.
 const PART: usize = 3;
 
-/// Maximum number of names in a list.
 const MAX_LISTED: usize = 12;
 
 /// Returns up to six of `names` that are similar to `name`, the most similar first. Names that differ only in

@@ -50,7 +50,6 @@ pub(crate) fn to_proto(name: &str, tensor: &Tensor) -> TensorProto {
     }
 }
 
-/// Returns the dimensions of an ONNX tensor.
 pub(crate) fn dims_of(proto: &TensorProto) -> Result<Vec<usize>, GraphError> {
     proto
         .dims

@@ -5,7 +5,6 @@ use frostline_tensor::Tensor;
 use frostline_wire::{Compression, Encoded, Encoding};
 use std::collections::BTreeMap;
 
-/// Encodings to measure for activations.
 const ACTIVATION_ENCODINGS: [Encoding; 7] = [
     Encoding::F32,
     Encoding::F16,

@@ -131,7 +131,6 @@ struct MeasurementRun<'a> {
     samples: usize,
 }
 
-/// Measurement of a separate segment.
 struct Segment {
     small: f64,
     large: f64,
@@ -139,7 +138,6 @@ struct Segment {
     encoded: BTreeMap<String, Encoded>,
 }
 
-/// Measurement of the prefix up to the last cut.
 struct PrefixTimes {
     small: f64,
     large: f64,

@@ -22,7 +22,6 @@ fn cosine_of(left: &[f32], right: &[f32]) -> f64 {
     }
 }
 
-/// Returns the dot product.
 fn dot(left: &[f32], right: &[f32]) -> f64 {
     let products = left.iter().zip(right);
     products

@@ -163,7 +163,6 @@ impl<'a> Layers<'a> {
     }
 }
 
-/// Returns the values that the nodes of `model` produce.
 pub(crate) fn outputs_of(model: &Model) -> HashSet<&str> {
     let outputs = model.nodes().iter().flat_map(|node| &node.output);
     outputs.map(String::as_str).collect()

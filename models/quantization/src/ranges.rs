@@ -20,7 +20,6 @@ impl Ranges {
         self.0.get(name).copied()
     }
 
-    /// Widens the range of `name` to include `range`.
     pub(crate) fn widen(&mut self, name: &str, range: Range) {
         let known = self.0.entry(name.to_owned()).or_insert(range);
         // Comparisons with NaN are false, so NaN is stored explicitly and then stays.

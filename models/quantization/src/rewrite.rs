@@ -88,7 +88,6 @@ fn parameters<'a>(
         .collect()
 }
 
-/// The new network under construction.
 struct Rewrite<'a> {
     parameters: BTreeMap<&'a str, Parameters<'a>>,
     weights_precision: WeightBits,
@@ -292,7 +291,6 @@ fn numbers(tensor: &TensorProto) -> Result<Vec<f32>, QuantizationError> {
     }
 }
 
-/// Returns the number of elements of a tensor with the shape `dims`.
 fn elements(dims: &[i64]) -> usize {
     let sizes = dims.iter().map(|&dim| usize::try_from(dim).unwrap_or(0));
     sizes.product()

@@ -36,7 +36,6 @@ pub enum WeightBits {
 }
 
 impl WeightBits {
-    /// Returns the largest integer.
     pub(crate) fn greatest(self) -> f32 {
         match self {
             Self::Eight => 127.0,

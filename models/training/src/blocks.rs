@@ -19,7 +19,6 @@ struct BlockAxis {
 }
 
 impl Blocks {
-    /// Returns the blocks for windows over these axes.
     pub(crate) fn new(axes: &[Axis]) -> Self {
         let rank = axes.len().max(1);
         let side = (1..=BLOCK_POSITIONS)

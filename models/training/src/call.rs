@@ -60,7 +60,6 @@ impl Call<'_> {
         self.operands.get(slot).cloned().flatten()
     }
 
-    /// Returns true if the node reads floating-point values.
     pub(crate) fn reads_floats(&self) -> bool {
         self.operands.iter().any(Option::is_some)
     }
@@ -124,12 +123,10 @@ impl Call<'_> {
             .ok_or_else(|| self.unsupported(format!("input {slot} ('{name}') must not depend on the data")))
     }
 
-    /// Returns the integer attribute `name`, or `default`.
     pub(crate) fn int(&self, name: &str, default: i64) -> i64 {
         self.node.int(name).unwrap_or(default)
     }
 
-    /// Returns the floating-point attribute `name`, or `default`.
     pub(crate) fn float(&self, name: &str, default: f32) -> f64 {
         self.node.float(name).unwrap_or(default).into()
     }
@@ -186,7 +183,6 @@ impl Call<'_> {
         }
     }
 
-    /// Returns the error for an operator without a rule.
     pub(crate) fn no_rule(&self) -> TrainingError {
         let domain = if self.node.standard_operator().is_some() {
             ""

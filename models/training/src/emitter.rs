@@ -117,7 +117,6 @@ impl Emitter {
         (first, second)
     }
 
-    /// Emits a node with `count` outputs.
     pub(crate) fn node_many(
         &mut self,
         operator: &str,
@@ -222,7 +221,6 @@ impl Emitter {
         self.constant(data_type::INT64, vec![], value.to_le_bytes().to_vec())
     }
 
-    /// Returns a floating-point constant with the shape `dims`.
     pub(crate) fn floats(&mut self, dims: &[usize], values: &[f64]) -> String {
         let raw = match self.float {
             Float::F32 => values
@@ -318,7 +316,6 @@ impl Emitter {
         self.node("Transpose", &[tensor], vec![build::ints("perm", &permutation)])
     }
 
-    /// Selects `indices` along `axis`.
     pub(crate) fn gather(
         &mut self,
         tensor: &str,

@@ -225,7 +225,6 @@ impl StateBuilder {
         Ok((input, dims))
     }
 
-    /// Adds a slot for the statistic `name`.
     pub(crate) fn statistic(&mut self, name: &str, initial: Tensor) {
         self.add(StateSlot {
             parameter: Some(name.to_owned()),

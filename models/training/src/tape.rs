@@ -66,12 +66,10 @@ impl Value {
         self.0.shape.iter().product()
     }
 
-    /// Length of the first axis.
     pub(crate) fn batch(&self) -> usize {
         self.0.shape.first().copied().unwrap_or(1)
     }
 
-    /// Length of the second axis.
     pub(crate) fn channels(&self) -> usize {
         self.0.shape.get(1).copied().unwrap_or(1)
     }
@@ -81,7 +79,6 @@ impl Value {
         self.0.shape.get(2..).unwrap_or_default()
     }
 
-    /// Number of positions in [`Self::spatial`].
     pub(crate) fn positions(&self) -> usize {
         self.spatial().iter().product()
     }

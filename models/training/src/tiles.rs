@@ -20,7 +20,6 @@ impl Tiles {
         Self { rows, columns }
     }
 
-    /// Number of tiles.
     pub(crate) fn count(&self) -> usize {
         self.rows.tiles() * self.columns.tiles()
     }

@@ -261,7 +261,6 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Emits the forward pass and returns the logits.
     fn forward(&mut self) -> Result<Value, TrainingError> {
         self.drop_out(self.source.input);
         for node in self.source.suffix.nodes() {
@@ -358,7 +357,6 @@ impl<'a> Writer<'a> {
         Ok(true)
     }
 
-    /// Applies the dropouts at the value `name`.
     fn drop_out(&mut self, name: &'a str) {
         for dropout in self
             .dropouts

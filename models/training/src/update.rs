@@ -56,7 +56,6 @@ pub(crate) struct StateUpdate<'a> {
     pub(crate) part: GraphKind,
 }
 
-/// Parameter to update.
 struct PendingUpdate<'a> {
     parameter: &'a Parameter<'a>,
     gradient: Option<&'a str>,

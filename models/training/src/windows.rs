@@ -60,7 +60,6 @@ impl Windows {
         Ok(Self { axes })
     }
 
-    /// Returns the Conv attributes for these windows.
     pub(crate) fn attributes(&self) -> Vec<AttributeProto> {
         let pads = [self.sizes(|axis| axis.begin), self.sizes(|axis| axis.end)].concat();
         vec![
@@ -95,7 +94,6 @@ impl Windows {
         self.axes.iter().map(|axis| axis.output).product()
     }
 
-    /// Number of taps of the kernel.
     pub(crate) fn taps(&self) -> usize {
         self.axes.iter().map(|axis| axis.kernel).product()
     }

@@ -49,7 +49,6 @@ fn changed(model: &Model, pass: Pass) -> Result<Model, GraphError> {
     Ok(model.with_graph(graph)?.without_unread())
 }
 
-/// Changes of a graph.
 struct Edit<'a> {
     links: Links<'a>,
     shapes: Shapes,
@@ -59,7 +58,6 @@ struct Edit<'a> {
     constants: Vec<TensorProto>,
 }
 
-/// A linear layer.
 struct Linear<'a> {
     input: &'a str,
     weight: &'a str,
@@ -226,7 +224,6 @@ impl<'a> Edit<'a> {
         node.input_name(0).filter(|_| order.last() == Some(&last))
     }
 
-    /// Returns the linear layer that produces `value`.
     fn linear_before(&self, value: &str) -> Option<Linear<'a>> {
         let (index, node) = self.links.producer(value)?;
         if node.standard_operator()? == "MatMul" {

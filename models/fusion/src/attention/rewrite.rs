@@ -19,7 +19,6 @@ pub(super) struct Rewrite {
     constants: Vec<TensorProto>,
 }
 
-/// Result of the new nodes.
 struct End<'a> {
     value: &'a str,
     layout: Layout,
@@ -27,7 +26,6 @@ struct End<'a> {
     node: usize,
 }
 
-/// New nodes of an attention.
 struct Nodes<'r> {
     prefix: String,
     nodes: Vec<NodeProto>,

@@ -83,7 +83,6 @@ impl Kind {
     }
 }
 
-/// State of the survey.
 struct Survey<'a> {
     limits: &'a ModelLimits,
     /// Encoded node that is used in error messages.

@@ -8,7 +8,6 @@ use crate::onnx::{TensorProto, data_type};
 /// Maximum number of axes of a weight. Kernels have three to five.
 const MOST_AXES: usize = 8;
 
-/// Describes a refused element type.
 fn refused_type(code: i32) -> String {
     match code {
         0 => "an untyped tensor".into(),
@@ -29,7 +28,6 @@ pub(super) fn element_bytes(code: i32) -> Option<usize> {
     })
 }
 
-/// Checks the element type of the value `name`.
 pub(super) fn check_type(name: &str, code: i32) -> Result<(), Inadmissible> {
     match element_bytes(code) {
         Some(_) => Ok(()),

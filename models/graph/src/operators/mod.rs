@@ -49,7 +49,6 @@ use std::sync::LazyLock;
 /// against which the shape rules were tested.
 pub(crate) const VERSIONS: RangeInclusive<i64> = 7..=25;
 
-/// Operators that contain graphs.
 const CONTROL_FLOW: &[&str] = &["If", "Loop", "Scan", "SequenceMap"];
 
 /// Standard ONNX operators used by image classifiers. The list does not contain control flow, random numbers,

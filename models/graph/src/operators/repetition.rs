@@ -90,7 +90,6 @@ fn tile_growth(growth: &Growth<'_>) -> Result<(), Why> {
     Ok(())
 }
 
-/// Returns the scales of a `Resize` or `Upsample`, if they are known.
 fn scales(context: &Context<'_>) -> Option<Vec<f64>> {
     if let Some(scales) = context.node.attribute("scales") {
         return Some(scales.floats.iter().map(|&scale| scale.into()).collect());

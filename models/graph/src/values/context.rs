@@ -78,7 +78,6 @@ impl<'a> Context<'a> {
         self.input(slot).map_or(0, |value| value.data_type)
     }
 
-    /// Returns the dimensions of the input at `slot`.
     pub(crate) fn dims(&self, slot: usize) -> RuleResult<&'a [usize]> {
         self.input(slot)
             .and_then(|value| value.dims.as_deref())
@@ -101,7 +100,6 @@ impl<'a> Context<'a> {
         self.output(self.dims(0)?.to_vec())
     }
 
-    /// Returns the elements of the input at `slot` if known.
     pub(crate) fn literal(&self, slot: usize) -> Option<&'a Literal> {
         self.input(slot)?.literal.as_ref()
     }

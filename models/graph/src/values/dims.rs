@@ -46,12 +46,10 @@ pub(crate) fn axis_of(axis: i64, rank: usize) -> RuleResult<usize> {
     }
 }
 
-/// Applies [`axis_of`] to all `axes`.
 pub(crate) fn axes_of(axes: &[i64], rank: usize) -> RuleResult<Vec<usize>> {
     axes.iter().map(|&axis| axis_of(axis, rank)).collect()
 }
 
-/// Returns the size of `axis`.
 pub(crate) fn at(dims: &[usize], axis: usize) -> RuleResult<usize> {
     dims.get(axis).copied().map_or_else(
         || mismatch(format!("axis {axis} is out of range for {dims:?}")),

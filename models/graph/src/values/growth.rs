@@ -123,7 +123,6 @@ impl<'a> Growth<'a> {
         small.dims != large.dims
     }
 
-    /// Returns true if any input depends on the batch.
     pub(crate) fn depends_on_batch(&self) -> bool {
         (0..self.node.input.len()).any(|slot| self.dims_differ(slot))
             || !self.batch_dependent_slots().is_empty()

@@ -44,7 +44,6 @@ impl Literal {
         }
     }
 
-    /// Returns the elements at `positions` in the given order.
     pub(crate) fn pick(&self, positions: &[usize]) -> Option<Self> {
         fn pick<T: Copy>(values: &[T], positions: &[usize]) -> Option<Vec<T>> {
             positions
@@ -87,7 +86,6 @@ impl Literal {
         self.walk(0, to, &steps)
     }
 
-    /// Returns the elements as floating-point numbers.
     pub(crate) fn numbers(&self) -> Vec<f64> {
         match self {
             Self::Integers(values) => values.iter().map(|&value| as_number(value)).collect(),

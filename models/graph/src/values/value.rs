@@ -26,7 +26,6 @@ impl Value {
         }
     }
 
-    /// Returns a value with known elements.
     pub(crate) fn known(data_type: i32, dims: Vec<usize>, literal: Literal) -> Self {
         Self {
             literal: Some(literal),

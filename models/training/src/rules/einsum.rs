@@ -54,7 +54,6 @@ impl Term {
         self.value.shape().get(axis).copied()
     }
 
-    /// Returns the letters that pass `test`.
     fn letters_with(&self, test: impl Fn(&char) -> bool) -> Vec<char> {
         self.letters.iter().copied().filter(test).collect()
     }

@@ -42,7 +42,6 @@ impl Rows {
         self.axis..self.input.rank()
     }
 
-    /// Returns the attributes of a LayerNormalization.
     fn attributes(&self) -> Vec<AttributeProto> {
         vec![
             build::int("axis", self.axis as i64),
@@ -87,7 +86,6 @@ impl Rows {
     }
 }
 
-/// Multiplies `tensor` by `scale`, if present.
 fn scaled(tape: &mut Tape, tensor: &str, scale: Option<&str>) -> String {
     match scale {
         Some(scale) => tape.emit.mul(tensor, scale),

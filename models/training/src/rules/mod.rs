@@ -186,7 +186,6 @@ fn is_integer(code: i32) -> bool {
         || [data_type::BOOL, data_type::UINT32, data_type::UINT64].contains(&code)
 }
 
-/// Returns true if the operator of the node has a rule.
 pub(crate) fn exists(call: &Call<'_>) -> bool {
     let names = RULES.iter().map(|(name, _)| *name);
     let mut names = names.chain(RULES_OF_MANY.iter().map(|(name, _)| *name));

@@ -35,7 +35,6 @@ pub(super) fn split(
     }
 }
 
-/// Concatenates the parts of a batch.
 pub(super) fn join(tape: &mut Tape, mut parts: Vec<String>) -> String {
     if parts.len() == 1 {
         parts.swap_remove(0)

@@ -80,7 +80,6 @@ pub(super) fn slice(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingE
     Ok(output)
 }
 
-/// Returns the starts or the ends of a Slice.
 fn bounds(call: &Call<'_>, name: &str, slot: usize) -> Result<Vec<i64>, TrainingError> {
     call.ints(name, slot)?
         .ok_or_else(|| call.unsupported("starts or ends are missing"))
