@@ -43,16 +43,7 @@ impl Network {
     /// Returns [`GraphError::Inadmissible`] if a limit is exceeded.
     pub fn check_cuts(&self, limits: &ModelLimits) -> Result<(), GraphError> {
         let count = self.cuts.len();
-        let limit = limits.cuts;
-        if count > limit {
-            return Err(Inadmissible::Count {
-                place: "the model".into(),
-                what: "cuts",
-                count,
-                limit,
-            }
-            .into());
-        }
+        Inadmissible::check_count("the model", "cuts", count, limits.cuts)?;
         let bytes = self.cuts.iter().map(Cut::kept_bytes).sum();
         match limits.cut_bytes {
             limit if bytes > limit => Err(Inadmissible::CutBytes {

@@ -1,3 +1,5 @@
+use std::fmt::Display;
+
 /// Reason for refusing a model from an untrusted source.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Inadmissible {
@@ -250,6 +252,26 @@ pub enum Inadmissible {
         /// The limit.
         limit: u64,
     },
+}
+
+impl Inadmissible {
+    /// Returns [`Self::Count`] if `count` exceeds `limit`.
+    pub(super) fn check_count(
+        place: impl Display,
+        what: &'static str,
+        count: usize,
+        limit: usize,
+    ) -> Result<(), Self> {
+        if count <= limit {
+            return Ok(());
+        }
+        Err(Self::Count {
+            place: place.to_string(),
+            what,
+            count,
+            limit,
+        })
+    }
 }
 
 /// Maximum length of an untrusted name in errors, in characters.

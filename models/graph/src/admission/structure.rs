@@ -18,7 +18,8 @@ pub(super) fn check(model: &ModelProto, limits: &ModelLimits) -> Result<(), Inad
     }
     check_weights(graph, limits)?;
     distinct("inputs", graph.input.iter().map(|input| input.name.as_str()))?;
-    check_values(graph, limits)?;
+    let values = graph.node.iter().map(|node| node.output.len()).sum();
+    Inadmissible::check_count("the model", "values", values, limits.values)?;
     graph
         .node
         .iter()
@@ -104,20 +105,6 @@ fn check_weights(graph: &GraphProto, limits: &ModelLimits) -> Result<(), Inadmis
     )
 }
 
-fn check_values(graph: &GraphProto, limits: &ModelLimits) -> Result<(), Inadmissible> {
-    let count = graph.node.iter().map(|node| node.output.len()).sum();
-    let limit = limits.values;
-    if count <= limit {
-        return Ok(());
-    }
-    Err(Inadmissible::Count {
-        place: "the model".into(),
-        what: "values",
-        count,
-        limit,
-    })
-}
-
 fn distinct<'a>(what: &'static str, names: impl Iterator<Item = &'a str>) -> Result<(), Inadmissible> {
     let mut seen = HashSet::new();
     for name in names {
@@ -153,20 +140,13 @@ fn check_node(node: &NodeProto, version: i64, limits: &ModelLimits) -> Result<()
     let mut given = names.filter(|name| !name.is_empty());
     given.try_for_each(|name| check_name(name, limits))?;
     check_operator(node, version)?;
+    let place = format!("node `{}`", shown(node.label()));
     for (what, count, limit) in [
         ("inputs", node.input.len(), limits.arguments),
         ("outputs", node.output.len(), limits.arguments),
         ("attributes", node.attribute.len(), limits.attributes),
     ] {
-        if count > limit {
-            let place = format!("node `{}`", shown(node.label()));
-            return Err(Inadmissible::Count {
-                place,
-                what,
-                count,
-                limit,
-            });
-        }
+        Inadmissible::check_count(&place, what, count, limit)?;
     }
     let attributes = &node.attribute;
     distinct(

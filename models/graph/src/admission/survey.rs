@@ -193,15 +193,7 @@ impl<'a> Survey<'a> {
             _ => return Ok(()),
         };
         *count += 1;
-        if *count > limit {
-            return Err(Inadmissible::Count {
-                place: "the model".into(),
-                what,
-                count: *count,
-                limit,
-            });
-        }
-        Ok(())
+        Inadmissible::check_count("the model", what, *count, limit)
     }
 
     fn charge(&mut self, bytes: usize) -> Result<(), Inadmissible> {

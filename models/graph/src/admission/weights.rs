@@ -47,14 +47,8 @@ pub(super) fn check(name: &str, tensor: &TensorProto) -> Result<(), Inadmissible
         });
     }
     check_type(name, tensor.data_type)?;
-    if tensor.dims.len() > MOST_AXES {
-        return Err(Inadmissible::Count {
-            place: format!("weight `{}`", shown(name)),
-            what: "axes",
-            count: tensor.dims.len(),
-            limit: MOST_AXES,
-        });
-    }
+    let place = format!("weight `{}`", shown(name));
+    Inadmissible::check_count(place, "axes", tensor.dims.len(), MOST_AXES)?;
     size(tensor).map_err(|why| Inadmissible::WeightSize {
         tensor: shown(name),
         why,
