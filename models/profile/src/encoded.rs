@@ -29,10 +29,7 @@ const ROWS: usize = 2;
 /// Returns [`ProfileError::Frame`] if an answer cannot contain these rows.
 pub(crate) fn encoded_activations(rows: &Tensor) -> Result<BTreeMap<String, Encoded>, ProfileError> {
     let rows = some_rows(rows)?;
-    let measured = ACTIVATION_ENCODINGS
-        .iter()
-        .map(|&encoding| Ok((encoding.to_string(), measure_encoding(&rows, encoding)?)));
-    measured.collect()
+    measured(ACTIVATION_ENCODINGS.map(|encoding| (encoding, &rows)))
 }
 
 /// Measures pixels for the split `input`: `u8` before normalization, and `f32` after it. The keys are names
@@ -44,14 +41,18 @@ pub fn encoded_pixels(
     bytes: &Tensor,
     normalized: &Tensor,
 ) -> Result<BTreeMap<String, Encoded>, ProfileError> {
-    let pixels = [(Encoding::U8, bytes), (Encoding::F32, normalized)];
-    let measured = pixels.into_iter().map(|(encoding, rows)| {
-        Ok((
-            encoding.to_string(),
-            measure_encoding(&some_rows(rows)?, encoding)?,
-        ))
-    });
-    measured.collect()
+    measured([
+        (Encoding::U8, &some_rows(bytes)?),
+        (Encoding::F32, &some_rows(normalized)?),
+    ])
+}
+
+fn measured<const N: usize>(
+    rows: [(Encoding, &Tensor); N],
+) -> Result<BTreeMap<String, Encoded>, ProfileError> {
+    let rows = rows.into_iter();
+    rows.map(|(encoding, rows)| Ok((encoding.to_string(), measure_encoding(rows, encoding)?)))
+        .collect()
 }
 
 fn some_rows(rows: &Tensor) -> Result<Tensor, ProfileError> {

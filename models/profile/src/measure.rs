@@ -197,7 +197,7 @@ impl MeasurementRun<'_> {
         const LEAST: usize = 4;
         let probe = repeated(input, PROBE)?;
         self.time_all_lanes(whole, &probe).await?;
-        let (seconds, _) = self.time_batch(whole, &probe).await?;
+        let (seconds, _) = self.time(whole, &probe, 1).await?;
         let allowed = self.rules.deadline.as_secs_f64() / 3.0;
         let mut large = self.rules.batch.max(PROBE);
         while !self.rules.padded && large > LEAST && PASSES * seconds / PROBE as f64 * large as f64 > allowed
@@ -283,7 +283,12 @@ impl MeasurementRun<'_> {
     /// Runs a batch on each lane concurrently, and returns the duration and one of the outputs. In the first
     /// call, all lanes load the stage.
     async fn time_all_lanes(&self, stage: &Stage, batch: &Tensor) -> Result<(f64, Tensor), ProfileError> {
-        let batches = vec![batch.clone(); self.rules.lanes.max(1)];
+        self.time(stage, batch, self.rules.lanes.max(1)).await
+    }
+
+    /// Runs a batch on this number of lanes.
+    async fn time(&self, stage: &Stage, batch: &Tensor, lanes: usize) -> Result<(f64, Tensor), ProfileError> {
+        let batches = vec![batch.clone(); lanes];
         let started = (self.clock)();
         let runs = batches
             .into_iter()
@@ -304,21 +309,13 @@ impl MeasurementRun<'_> {
         /// Duration in seconds below which the number of repetitions is doubled. Short executions are more
         /// sensitive to noise and cheap to repeat.
         const SHORT: f64 = 0.02;
-        let mut seconds = vec![self.time_batch(stage, batch).await?.0];
+        let mut seconds = vec![self.time(stage, batch, 1).await?.0];
         let short = seconds.iter().all(|seconds| *seconds < SHORT);
         let most = self.repetitions() * if short { 2 } else { 1 };
         while seconds.len() < most {
-            seconds.push(self.time_batch(stage, batch).await?.0);
+            seconds.push(self.time(stage, batch, 1).await?.0);
         }
         Ok(minimum(&seconds))
-    }
-
-    async fn time_batch(&self, stage: &Stage, batch: &Tensor) -> Result<(f64, Tensor), ProfileError> {
-        let batch = batch.clone();
-        let started = (self.clock)();
-        let output = self.executor.submit(stage, batch).await;
-        let seconds = ((self.clock)() - started).as_secs_f64();
-        Ok((seconds, output.map_err(|source| failed(stage, source))?))
     }
 
     /// Returns the number of repetitions, which decreases over time.
