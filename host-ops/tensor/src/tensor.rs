@@ -78,7 +78,7 @@ impl Data {
     }
 
     /// Converts the elements to `dtype`, as [`Tensor::cast`] does.
-    fn cast(&self, dtype: DType) -> Self {
+    pub fn cast(&self, dtype: DType) -> Self {
         match self {
             same if same.dtype() == dtype => same.clone(),
             // Only these elements would be rounded twice, to f64 and to f32.

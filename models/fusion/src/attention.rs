@@ -9,10 +9,9 @@ mod rewrite;
 mod sources;
 mod targets;
 
-use crate::links::Links;
 use frostline_graph::onnx::{GraphProto, ModelProto, OperatorSetId};
 use frostline_graph::{GraphError, Model};
-use graph::{AttentionGraph, BATCHES, DOMAIN};
+use graph::{AttentionGraph, DOMAIN};
 use rewrite::Rewrite;
 
 /// First operator set in which `Softmax` normalizes a single axis, and axes are inputs of `Squeeze`.
@@ -74,20 +73,15 @@ fn transpositions(model: &Model) -> usize {
 
 /// Fuses attention without moving other nodes.
 fn fuse_as_written(model: &Model) -> Result<(Model, usize), GraphError> {
-    let network = AttentionGraph {
-        links: Links::new(model),
-        shapes: model.shapes(BATCHES[0])?,
-        others: model.shapes(BATCHES[1])?,
-    };
+    let network = AttentionGraph::new(model)?;
     let mut rewrite = Rewrite::default();
     for (index, node) in model.nodes().iter().enumerate() {
         if let Some(attention) = network.attention(index, node) {
             rewrite.replace(&network, &attention);
         }
     }
-    let count = rewrite.count();
-    let graph = rewrite.graph(model.graph());
-    Ok((with_domain(model, graph)?.without_unread(), count))
+    let graph = rewrite.changes.applied_to(model.graph());
+    Ok((with_domain(model, graph)?.without_unread(), rewrite.count))
 }
 
 /// Returns a model with `graph` that imports ONNX Runtime's operators.

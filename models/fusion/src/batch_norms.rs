@@ -1,10 +1,9 @@
-use crate::links::Links;
 use frostline_graph::build::initializer;
-use frostline_graph::onnx::{GraphProto, NodeProto, TensorProto, data_type};
+use frostline_graph::onnx::{NodeProto, TensorProto, data_type};
 use frostline_graph::tensors::{from_proto, numbers};
-use frostline_graph::{GraphError, Model};
+use frostline_graph::{Changes, ChannelMap, GraphError, Links, Model};
 use frostline_tensor::Tensor;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 /// First operator set in which `BatchNormalization` normalizes channels only and has no mode as an input.
 const FIRST_OPSET: i64 = 9;
@@ -24,10 +23,8 @@ pub fn fold_batch_norms(model: &Model) -> Result<Model, GraphError> {
         return Ok(model.clone());
     }
     let constants = model.constants();
-    let links = Links::new(model);
-    let mut folded = HashMap::new();
-    let mut removed = HashSet::new();
-    let mut weights = Vec::new();
+    let links = Links::of_model(model);
+    let mut changes = Changes::default();
     for (index, node) in model.nodes().iter().enumerate() {
         let Some(layer) = Layer::new(node, &constants) else {
             continue;
@@ -43,64 +40,21 @@ pub fn fold_batch_norms(model: &Model) -> Result<Model, GraphError> {
         if readers.is_empty() {
             continue;
         }
-        if let Some((node, tensors)) = layer.mapped(&map, output)? {
-            folded.insert(index, node);
-            removed.extend(readers);
-            weights.extend(tensors);
+        if let Some((folded, tensors)) = layer.mapped(&map, output)? {
+            changes.replace(index, node, [folded]);
+            changes.remove(readers);
+            changes.constants.extend(tensors);
         }
     }
-    if folded.is_empty() {
+    if changes.is_empty() {
         return Ok(model.clone());
     }
-    let graph = model.graph();
-    let nodes = graph.node.iter().enumerate();
-    let nodes = nodes.filter(|(index, _)| !removed.contains(index));
-    let nodes = nodes.map(|(index, node)| folded.remove(&index).unwrap_or_else(|| node.clone()));
-    let graph = GraphProto {
-        node: nodes.collect(),
-        initializer: [graph.initializer.as_slice(), &weights].concat(),
-        ..graph.clone()
-    };
+    let graph = changes.applied_to(model.graph());
     Ok(model.with_graph(graph)?.without_unread())
 }
 
 /// Stored tensors by name.
 type Constants<'a> = HashMap<&'a str, &'a TensorProto>;
-
-/// Linear function of each channel: `scale * x + shift`.
-#[derive(Debug, Clone)]
-struct ChannelMap {
-    scale: Vec<f64>,
-    shift: Vec<f64>,
-}
-
-impl ChannelMap {
-    fn identity(channels: usize) -> Self {
-        Self {
-            scale: vec![1.0; channels],
-            shift: vec![0.0; channels],
-        }
-    }
-
-    /// Returns this function, followed by a multiplication.
-    fn scaled(mut self, factors: &[f64]) -> Self {
-        for (value, factor) in self.scale.iter_mut().zip(factors) {
-            *value *= factor;
-        }
-        for (value, factor) in self.shift.iter_mut().zip(factors) {
-            *value *= factor;
-        }
-        self
-    }
-
-    /// Returns this function, followed by an addition.
-    fn shifted(mut self, terms: impl Iterator<Item = f64>) -> Self {
-        for (value, term) in self.shift.iter_mut().zip(terms) {
-            *value += term;
-        }
-        self
-    }
-}
 
 /// Operator that can be folded into the layer before it.
 struct Foldable<'a> {
@@ -158,52 +112,24 @@ impl<'a> Layer<'a> {
         links: &Links<'a>,
         constants: &Constants<'a>,
     ) -> Option<Foldable<'a>> {
-        let [index] = *links.readers(output) else {
+        let index = links.only_reader(output)?;
+        let node = links.node(index)?;
+        let normalizes = node.standard_operator() == Some("BatchNormalization");
+        if normalizes && (node.int("training_mode").unwrap_or(0) != 0 || node.output_name(1).is_some()) {
             return None;
-        };
-        let node = links.node(index).filter(|_| !links.is_output(output))?;
-        let first = node.input_name(0) == Some(output);
-        let map = map.clone();
-        let map = match node.standard_operator()? {
-            "BatchNormalization" if first => self.normalized(node, map, constants)?,
-            operator => {
-                let constant = constants.get(node.input_name(usize::from(first))?)?;
-                let values = self.per_channel(constant)?;
-                match (operator, first) {
-                    ("Mul", _) => map.scaled(&values),
-                    ("Div", true) => {
-                        map.scaled(&values.iter().map(|value| value.recip()).collect::<Vec<_>>())
-                    }
-                    ("Add", _) => map.shifted(values.into_iter()),
-                    ("Sub", true) => map.shifted(values.into_iter().map(|value| -value)),
-                    ("Sub", false) => map.scaled(&vec![-1.0; self.channels]).shifted(values.into_iter()),
-                    _ => return None,
-                }
+        }
+        let map = map.clone().followed_by(node, output, |slot| {
+            let constant: &TensorProto = constants.get(node.input_name(slot)?)?;
+            match normalizes {
+                true => values(constant).filter(|values| values.len() == self.channels),
+                false => self.per_channel(constant),
             }
-        };
+        })?;
         Some(Foldable {
             index,
             output: node.output_name(0)?,
             map,
         })
-    }
-
-    /// Returns `map` followed by a `BatchNormalization` in inference.
-    fn normalized(&self, node: &NodeProto, map: ChannelMap, constants: &Constants<'a>) -> Option<ChannelMap> {
-        let trains = node.int("training_mode").unwrap_or(0) != 0 || node.output_name(1).is_some();
-        let [factor, offset, mean, variance] = [1, 2, 3, 4].map(|slot| {
-            let tensor: &TensorProto = constants.get(node.input_name(slot)?)?;
-            values(tensor).filter(|values| values.len() == self.channels)
-        });
-        let epsilon = f64::from(node.float("epsilon").unwrap_or(1e-5));
-        let deviations = variance?.into_iter().map(|variance| (variance + epsilon).sqrt());
-        let factors: Vec<f64> = factor?
-            .iter()
-            .zip(deviations)
-            .map(|(factor, by)| factor / by)
-            .collect();
-        let centered = map.shifted(mean?.into_iter().map(|mean| -mean));
-        Some(centered.scaled(&factors).shifted(offset?.into_iter())).filter(|_| !trains)
     }
 
     /// Returns true for a single element and for an element per channel of the output.

@@ -11,7 +11,6 @@
 mod attention;
 mod batch_norms;
 mod layout;
-mod links;
 
 pub use attention::fuse_attention;
 pub use batch_norms::fold_batch_norms;

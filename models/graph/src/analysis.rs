@@ -3,8 +3,8 @@
 use crate::kinds::{Kinds, reads_shape};
 use crate::onnx::NodeProto;
 use crate::values::{Dim, Probes, RowUse, RowUses, Samples};
-use crate::{GraphError, Model};
-use std::collections::{HashMap, HashSet};
+use crate::{GraphError, Links, Model};
+use std::collections::HashSet;
 
 /// Model with the inferred kinds, shapes and sample axes.
 pub(crate) struct Analysis<'a> {
@@ -12,7 +12,7 @@ pub(crate) struct Analysis<'a> {
     pub(crate) kinds: Kinds,
     pub(crate) probes: Probes,
     pub(crate) rows: RowUses,
-    producers: HashMap<&'a str, usize>,
+    pub(crate) links: Links<'a>,
 }
 
 impl<'a> Analysis<'a> {
@@ -23,46 +23,31 @@ impl<'a> Analysis<'a> {
     pub(crate) fn run(model: &'a Model) -> Result<Self, GraphError> {
         let mut probes = Probes::start(model)?;
         let mut rows = RowUses::start(model.inputs().map(|input| input.name.as_str()));
-        let mut producers = HashMap::new();
-        for (index, node) in model.nodes().iter().enumerate() {
+        for node in model.nodes() {
             probes.step(node)?;
             rows.step(node, &probes);
-            producers.extend(
-                node.output
-                    .iter()
-                    .filter(|name| !name.is_empty())
-                    .map(|name| (name.as_str(), index)),
-            );
         }
         Ok(Self {
             model,
             kinds: Kinds::infer(model),
             probes,
             rows,
-            producers,
+            links: Links::of_model(model),
         })
     }
 
     /// Returns the node that produces the value, and the position in the order of execution.
     pub(crate) fn producer(&self, name: &str) -> Option<(usize, &'a NodeProto)> {
-        let index = *self.producers.get(name)?;
-        self.model.nodes().get(index).map(|node| (index, node))
+        self.links.producer(name)
     }
 
     /// Returns the indices of the nodes through which data flows to `to`, without nodes before `from`.
     pub(crate) fn data_path(&self, to: &str, from: Option<&str>) -> HashSet<usize> {
-        let mut path = HashSet::new();
-        let mut open = vec![to];
-        while let Some(name) = open.pop() {
-            let Some((index, node)) = self.producer(name) else {
-                continue;
-            };
-            if Some(name) == from || !self.kinds.is_data(name) || !path.insert(index) {
-                continue;
-            }
-            open.extend(self.data_inputs(node));
-        }
-        path
+        let end = Some(to).filter(|to| Some(*to) != from && self.kinds.is_data(to));
+        self.links.upstream(end, |node| {
+            let inputs = self.data_inputs(node);
+            inputs.filter(|name| Some(*name) != from).collect()
+        })
     }
 
     /// Returns the inputs whose elements a node reads and that depend on the elements of the network's input.

@@ -1,6 +1,25 @@
 //! Access to the attributes of nodes and the declared types of values.
 
-use crate::onnx::{AttributeProto, NodeProto, TensorProto, TensorType, ValueInfo};
+use crate::onnx::{AttributeProto, Dimension, DimensionValue, NodeProto, TensorProto, TensorType, ValueInfo};
+
+impl From<DimensionValue> for Dimension {
+    fn from(value: DimensionValue) -> Self {
+        Self {
+            value: Some(value),
+            ..Self::default()
+        }
+    }
+}
+
+impl Dimension {
+    /// Returns the size of a fixed axis, or `None` if the axis is open.
+    pub(crate) fn fixed(&self) -> Option<usize> {
+        match self.value {
+            Some(DimensionValue::DimValue(size)) if size > 0 => usize::try_from(size).ok(),
+            _ => None,
+        }
+    }
+}
 
 impl ValueInfo {
     /// Returns the declared tensor type, or `None` if the value is not a tensor.

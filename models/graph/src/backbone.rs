@@ -1,10 +1,9 @@
 //! Adds a classifier head to a network that outputs features.
 
 use crate::onnx::{NodeProto, data_type};
-use crate::replace::every_name;
+use crate::replace::{every_name, free};
 use crate::{GraphError, Model, build};
 use frostline_tensor::{DType, Tensor};
-use std::collections::HashSet;
 
 impl Model {
     /// Appends a linear layer with a single class to the network. [`Model::replace_head`] then sets the
@@ -57,12 +56,6 @@ impl Model {
         graph.output = vec![build::value(&scores, data_type::FLOAT, &axes)];
         self.with_graph(graph)
     }
-}
-
-/// Returns `name` with underscores appended until it is not in `taken`.
-fn free(name: &str, taken: &HashSet<String>) -> String {
-    let mut names = std::iter::successors(Some(name.to_owned()), |name| Some(format!("{name}_")));
-    names.find(|name| !taken.contains(name)).unwrap_or_default()
 }
 
 fn unsuited(what: &str) -> GraphError {

@@ -4,7 +4,7 @@ use crate::onnx::{
     AttributeProto, AttributeType, Dimension, DimensionValue, GraphProto, ModelProto, NodeProto,
     OperatorSetId, TensorProto, TensorShape, TensorType, TypeProto, ValueInfo,
 };
-use crate::tensors::to_proto;
+use crate::tensors::{from_bytes, to_proto};
 use bytes::Bytes;
 use frostline_tensor::Tensor;
 
@@ -22,6 +22,11 @@ pub fn node(operator: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
         output: outputs.iter().map(|&name| name.into()).collect(),
         ..NodeProto::default()
     }
+}
+
+/// Creates a node that converts `from` to the element type `code` (one of [`crate::onnx::data_type`]).
+pub fn cast(from: &str, to: &str, code: i32) -> NodeProto {
+    node("Cast", &[from], &[to]).with([int("to", code.into())])
 }
 
 impl NodeProto {
@@ -97,17 +102,9 @@ pub fn initializer(name: &str, value: &Tensor) -> TensorProto {
 
 /// Creates an initializer with a vector of `i64`, such as a shape or a list of axes.
 pub fn integers(name: &str, values: &[i64]) -> TensorProto {
-    TensorProto {
-        name: name.into(),
-        data_type: crate::onnx::data_type::INT64,
-        dims: vec![i64::try_from(values.len()).unwrap_or(i64::MAX)],
-        raw_data: values
-            .iter()
-            .flat_map(|value| value.to_le_bytes())
-            .collect::<Vec<u8>>()
-            .into(),
-        ..TensorProto::default()
-    }
+    let count = i64::try_from(values.len()).unwrap_or(i64::MAX);
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    from_bytes(name, crate::onnx::data_type::INT64, vec![count], bytes)
 }
 
 /// Axis of an input or output.
@@ -128,20 +125,18 @@ impl Axis {
 
 /// Creates an input or output with the element type `data_type` (one of [`crate::onnx::data_type`]).
 pub fn value(name: &str, data_type: i32, axes: &[Axis]) -> ValueInfo {
-    let dim = axes.iter().map(|axis| {
-        let value = match axis {
-            Axis::Fixed(size) => DimensionValue::DimValue(i64::try_from(*size).unwrap_or(i64::MAX)),
-            Axis::Named(name) => DimensionValue::DimParam(name.clone()),
-        };
-        Dimension {
-            value: Some(value),
-            ..Dimension::default()
-        }
+    let dims = axes.iter().map(|axis| match axis {
+        Axis::Fixed(size) => DimensionValue::DimValue(i64::try_from(*size).unwrap_or(i64::MAX)),
+        Axis::Named(name) => DimensionValue::DimParam(name.clone()),
     });
-    let shape = TensorShape { dim: dim.collect() };
+    declared(name, data_type, dims.map(Dimension::from).collect())
+}
+
+/// Creates an input or output with these axes.
+pub(crate) fn declared(name: &str, elem_type: i32, dim: Vec<Dimension>) -> ValueInfo {
     let tensor_type = TensorType {
-        elem_type: data_type,
-        shape: Some(shape),
+        elem_type,
+        shape: Some(TensorShape { dim }),
     };
     ValueInfo {
         name: name.into(),

@@ -1,10 +1,9 @@
 //! Requirements for a network. It must have a single input with a fixed size per sample, a single output, and
 //! a dynamic batch.
 
-use crate::form::{drop_unread, read_names};
+use crate::form::{drop_unread, drop_unread_inputs};
 use crate::onnx::{Dimension, DimensionValue, ModelProto, ValueInfo};
 use crate::{GraphError, InputSize, Model, operators};
-use std::collections::HashSet;
 
 /// Newest supported version of the ONNX format (IR).
 const NEWEST_FORMAT: i64 = 13;
@@ -100,13 +99,7 @@ fn with_output(model: &Model, name: &str) -> Result<Model, GraphError> {
         });
     }
     drop_unread(&mut graph);
-    let read: HashSet<String> = graph
-        .node
-        .iter()
-        .flat_map(read_names)
-        .map(str::to_owned)
-        .collect();
-    graph.input.retain(|input| read.contains(&input.name));
+    drop_unread_inputs(&mut graph);
     model.with_graph(graph)
 }
 
@@ -136,12 +129,7 @@ fn sized(model: &Model, size: usize) -> Result<Model, GraphError> {
                     let why = format!("an axis is fixed to {fixed}, but the image size is {size}");
                     return Err(wrong_shape(&input.name, why, InputSize::Fixed));
                 }
-                _ => {
-                    *dim = Dimension {
-                        value: Some(wanted),
-                        ..Dimension::default()
-                    }
-                }
+                _ => *dim = wanted.into(),
             }
         }
     }
@@ -178,10 +166,7 @@ fn fixed_batch(input: &ValueInfo) -> Result<Option<u64>, String> {
             _ => return Err(format!("axis {} is open", axis + 1)),
         }
     }
-    Ok(match batch.value {
-        Some(DimensionValue::DimValue(size)) if size > 0 => u64::try_from(size).ok(),
-        _ => None,
-    })
+    Ok(batch.fixed().map(|size| size as u64))
 }
 
 /// Common sizes of images in pixels per side. The first that fits is suggested for an input with open axes.
@@ -191,11 +176,8 @@ const COMMON_SIZES: [usize; 4] = [224, 256, 384, 32];
 fn fitting_size(model: &Model, input: &ValueInfo) -> InputSize {
     let dims = input.tensor().and_then(|tensor| tensor.shape.as_ref());
     let fixed = dims.into_iter().flat_map(|shape| shape.dim.iter().skip(2));
-    let fixed = fixed.filter_map(|dim| match dim.value {
-        Some(DimensionValue::DimValue(size)) if size > 0 => usize::try_from(size).ok(),
-        _ => None,
-    });
     let size = fixed
+        .filter_map(Dimension::fixed)
         .chain(COMMON_SIZES)
         .find(|size| sized(model, *size).and_then(|model| model.network()).is_ok());
     size.map_or(InputSize::Unfit, InputSize::Open)

@@ -66,6 +66,13 @@ pub fn drop_unread(graph: &mut GraphProto) {
     graph.initializer.retain(|weight| read.contains(&weight.name));
 }
 
+/// Removes the inputs that no node reads.
+pub fn drop_unread_inputs(graph: &mut GraphProto) {
+    let read = graph.node.iter().flat_map(read_names).map(str::to_owned);
+    let read: HashSet<String> = read.collect();
+    graph.input.retain(|input| read.contains(&input.name));
+}
+
 /// Returns the names that a node reads. These are the inputs and, for control flow, the values captured by
 /// the bodies.
 pub fn read_names(node: &NodeProto) -> Vec<&str> {

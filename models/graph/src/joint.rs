@@ -2,7 +2,7 @@
 //! the features and the mask of a text encoder.
 
 use crate::analysis::Analysis;
-use crate::joint_names::{ADDED, MOST_TENSORS, SPLIT_WITH_INPUT, size};
+use crate::joint_names::{ADDED, MOST_TENSORS, batched, size, split};
 use crate::network::{Network, joinable};
 use crate::onnx::{GraphProto, NodeProto, TensorProto, data_type};
 use crate::repeat::Repeated;
@@ -97,16 +97,8 @@ impl Model {
         let inside = inside_quantization(self, self.input_name()?);
         let produced = self.nodes().iter().flat_map(|node| &node.output);
         let data = produced.filter(|name| analysis.kinds.is_data(name) && !inside.contains(name.as_str()));
-        let tensors = data.filter_map(|name| joinable(analysis, name)).map(|info| Cut {
-            bytes_per_sample: info.bytes_per_sample(),
-            name: info.name,
-            dtype: info.dtype,
-            shape: info.shape,
-            compute_share: 0.0,
-            before_head: false,
-            modules: Vec::new(),
-        });
-        let mut cuts: Vec<Cut> = tensors.collect();
+        let tensors = data.filter_map(|name| joinable(analysis, name));
+        let mut cuts: Vec<Cut> = tensors.map(Cut::from).collect();
         modules::name(analysis, &mut cuts);
         Ok(Network {
             cuts,
@@ -259,15 +251,7 @@ struct Division<'a> {
 
 impl<'a> Division<'a> {
     fn new(analysis: &'a Analysis<'a>, cut: &'a [&'a str]) -> Self {
-        let mut before = HashSet::new();
-        let mut open = cut.to_vec();
-        while let Some(name) = open.pop() {
-            if let Some((index, node)) = analysis.producer(name)
-                && before.insert(index)
-            {
-                open.extend(crate::read_names(node));
-            }
-        }
+        let before = analysis.links.upstream(cut.iter().copied(), crate::read_names);
         let repeated = Repeated::new(analysis, &before, cut);
         Self {
             analysis,
@@ -314,7 +298,7 @@ fn joint(tensors: &[&Cut], types: &[i32], name: &str, opset: i64) -> (Vec<NodePr
     for ((tensor, flat), code) in tensors.iter().zip(&flat).zip(types) {
         let single = format!("{flat}/f32");
         if *code != data_type::FLOAT {
-            nodes.push(cast(&tensor.name, &single, data_type::FLOAT));
+            nodes.push(build::cast(&tensor.name, &single, data_type::FLOAT));
         }
         let source = match *code {
             data_type::FLOAT => &tensor.name,
@@ -328,21 +312,12 @@ fn joint(tensors: &[&Cut], types: &[i32], name: &str, opset: i64) -> (Vec<NodePr
         .iter()
         .map(|tensor| tensor.shape.dims().iter().map(|dim| size(*dim)).product())
         .collect();
-    let axis = build::int("axis", 1);
-    let mut weights = Vec::new();
-    nodes.push(if opset < SPLIT_WITH_INPUT {
-        build::node("Split", &[name], &part_names).with([axis, build::ints("split", &sizes)])
-    } else {
-        let lengths = format!("{ADDED}sizes/{name}");
-        weights.push(build::integers(&lengths, &sizes));
-        build::node("Split", &[name, &lengths], &part_names).with([axis])
-    });
+    let lengths = build::integers(&format!("{ADDED}sizes/{name}"), &sizes);
+    let (split, mut weights) = split(name, &part_names, &sizes, lengths, opset);
+    nodes.push(split);
     for ((tensor, part), code) in tensors.iter().zip(&parts).zip(types) {
         let shape = format!("{part}/shape");
-        // Zero stands for the batch.
-        let row = tensor.shape.dims().iter().map(|dim| size(*dim));
-        let target: Vec<i64> = std::iter::once(0).chain(row).collect();
-        weights.push(build::integers(&shape, &target));
+        weights.push(build::integers(&shape, &batched(&tensor.shape)));
         let whole = format!("{ADDED}{}", tensor.name);
         let shaped = match *code {
             data_type::FLOAT => whole.clone(),
@@ -350,12 +325,8 @@ fn joint(tensors: &[&Cut], types: &[i32], name: &str, opset: i64) -> (Vec<NodePr
         };
         nodes.push(build::node("Reshape", &[part, &shape], &[&shaped]));
         if *code != data_type::FLOAT {
-            nodes.push(cast(&shaped, &whole, *code));
+            nodes.push(build::cast(&shaped, &whole, *code));
         }
     }
     (nodes, weights)
-}
-
-fn cast(from: &str, to: &str, code: i32) -> NodeProto {
-    build::node("Cast", &[from], &[to]).with([build::int("to", code.into())])
 }

@@ -1,14 +1,11 @@
 //! Joint inputs. A network with several inputs, or with an input that is not `f32`, becomes a network with one `f32`
 //! input. Text encoders, for example, read token ids and a mask.
 
-use crate::joint_names::{MOST_TENSORS, SPLIT_WITH_INPUT, size};
-use crate::onnx::{
-    Dimension, DimensionValue, GraphProto, NodeProto, TensorProto, TensorShape, TensorType, TypeProto,
-    ValueInfo, data_type,
-};
-use crate::{GraphError, Model, build, read_names, tensors};
+use crate::joint_names::{MOST_TENSORS, batched, size, split};
+use crate::onnx::{Dimension, DimensionValue, GraphProto, NodeProto, TensorProto, ValueInfo, data_type};
+use crate::{GraphError, Links, Model, build, tensors};
 use frostline_tensor::{DType, Shape};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 /// Name of the node that divides the joint input.
 const SPLIT: &str = "frostline.joint/inputs";
@@ -19,21 +16,22 @@ const SIZES: &str = "frostline.joint/input/sizes";
 /// of inputs that they do not read.
 const PART: &str = "frostline.joint/input/";
 
-/// Element types that `Cast` converts from `f32`, and their names in the names of parts.
-const TYPES: &[(&str, i32)] = &[
-    ("bf16", data_type::BFLOAT16),
-    ("bool", data_type::BOOL),
-    ("f16", data_type::FLOAT16),
-    ("f32", data_type::FLOAT),
-    ("f64", data_type::DOUBLE),
-    ("i16", data_type::INT16),
-    ("i32", data_type::INT32),
-    ("i64", data_type::INT64),
-    ("i8", data_type::INT8),
-    ("u16", data_type::UINT16),
-    ("u32", data_type::UINT32),
-    ("u64", data_type::UINT64),
-    ("u8", data_type::UINT8),
+/// Element types that `Cast` converts from `f32`, their names in the names of parts, and the types in which a caller
+/// passes them.
+const TYPES: &[(&str, i32, DType)] = &[
+    ("bf16", data_type::BFLOAT16, DType::Bf16),
+    ("bool", data_type::BOOL, DType::U8),
+    ("f16", data_type::FLOAT16, DType::F16),
+    ("f32", data_type::FLOAT, DType::F32),
+    ("f64", data_type::DOUBLE, DType::F64),
+    ("i16", data_type::INT16, DType::I32),
+    ("i32", data_type::INT32, DType::I32),
+    ("i64", data_type::INT64, DType::I64),
+    ("i8", data_type::INT8, DType::I32),
+    ("u16", data_type::UINT16, DType::I32),
+    ("u32", data_type::UINT32, DType::I64),
+    ("u64", data_type::UINT64, DType::I64),
+    ("u8", data_type::UINT8, DType::U8),
 ];
 
 /// One of the original inputs that a joint input contains.
@@ -50,22 +48,15 @@ pub struct JointInput {
 impl JointInput {
     /// Returns the name of the element type, such as `i64` or `bool`.
     pub fn type_name(&self) -> &'static str {
-        let known = TYPES.iter().find(|(_, code)| *code == self.data_type);
-        known.map_or("unknown", |(name, _)| name)
+        let known = TYPES.iter().find(|(_, code, _)| *code == self.data_type);
+        known.map_or("unknown", |(name, ..)| name)
     }
 
     /// Returns the element type in which a caller passes the input. Booleans are `u8`, and other types that tensors
     /// do not have are the next larger ones.
     pub fn dtype(&self) -> DType {
-        match self.data_type {
-            data_type::BOOL | data_type::UINT8 => DType::U8,
-            data_type::INT8 | data_type::INT16 | data_type::UINT16 | data_type::INT32 => DType::I32,
-            data_type::UINT32 | data_type::INT64 | data_type::UINT64 => DType::I64,
-            data_type::FLOAT16 => DType::F16,
-            data_type::BFLOAT16 => DType::Bf16,
-            data_type::DOUBLE => DType::F64,
-            _ => DType::F32,
-        }
+        let known = TYPES.iter().find(|(_, code, _)| *code == self.data_type);
+        known.map_or(DType::F32, |(_, _, dtype)| *dtype)
     }
 
     /// Returns the number of elements per sample, or `None` on overflow.
@@ -80,7 +71,7 @@ impl JointInput {
             .tensor()
             .ok_or_else(|| format!("`{name}` is not a tensor"))?;
         let data_type = tensor.elem_type;
-        if TYPES.iter().all(|(_, code)| *code != data_type) {
+        if TYPES.iter().all(|(_, code, _)| *code != data_type) {
             return Err(format!(
                 "`{name}` is of element type {data_type}, which cannot be converted from f32"
             ));
@@ -92,7 +83,7 @@ impl JointInput {
         })?;
         let mut sizes = Vec::with_capacity(row.len());
         for (axis, dim) in row.iter().enumerate() {
-            let size = fixed(dim).ok_or_else(|| {
+            let size = dim.fixed().ok_or_else(|| {
                 format!(
                     "axis {} of `{name}` is open; export the network with a fixed length per sample",
                     axis + 1
@@ -118,7 +109,7 @@ impl JointInput {
         let kind = fields.next()?;
         let dims = fields.next()?;
         let name = fields.next()?;
-        let (_, data_type) = TYPES.iter().find(|(known, _)| *known == kind)?;
+        let (_, data_type, _) = TYPES.iter().find(|(known, ..)| *known == kind)?;
         let dims: Option<Vec<usize>> = match dims {
             "" => Some(Vec::new()),
             dims => dims.split('x').map(|dim| dim.parse().ok()).collect(),
@@ -139,9 +130,6 @@ impl JointInput {
         if self.shape.dims().len() == 1 && self.data_type != data_type::FLOAT {
             return (vec![self.cast(&part, &node_name)], Vec::new());
         }
-        // Zero stands for the batch.
-        let row = self.shape.dims().iter().map(|dim| size(*dim));
-        let target: Vec<i64> = std::iter::once(0).chain(row).collect();
         let sources = [part.as_str(), &shape];
         let nodes = match self.data_type {
             data_type::FLOAT => vec![build::node("Reshape", &sources, &[&self.name]).named(&node_name)],
@@ -150,23 +138,18 @@ impl JointInput {
                 self.cast(&shaped, &node_name),
             ],
         };
-        (nodes, vec![build::integers(&shape, &target)])
+        (nodes, vec![build::integers(&shape, &batched(&self.shape))])
     }
 
     /// Returns the node that converts `from` to the element type of this input.
     fn cast(&self, from: &str, node_name: &str) -> NodeProto {
-        build::node("Cast", &[from], &[&self.name])
-            .with([build::int("to", self.data_type.into())])
-            .named(node_name)
+        build::cast(from, &self.name, self.data_type).named(node_name)
     }
 
     fn declared(&self, batch: Dimension) -> ValueInfo {
         let row = self.shape.dims().iter().map(|dim| fixed_axis(size(*dim)));
-        tensor_of(
-            &self.name,
-            self.data_type,
-            std::iter::once(batch).chain(row).collect(),
-        )
+        let dims = std::iter::once(batch).chain(row).collect();
+        build::declared(&self.name, self.data_type, dims)
     }
 }
 
@@ -233,7 +216,8 @@ impl Model {
         }
         graph.value_info.extend(inputs.iter().copied().cloned());
         let dims = vec![batch, fixed_axis(total)];
-        graph.input.insert(0, tensor_of(&name, data_type::FLOAT, dims));
+        let joint = build::declared(&name, data_type::FLOAT, dims);
+        graph.input.insert(0, joint);
         graph.initializer.extend(weights);
         graph.node.splice(..0, nodes);
         self.with_graph(graph)
@@ -260,11 +244,11 @@ impl Model {
             return None;
         };
         let sizes = self.sizes_of(split)?;
-        let readers = self.readers();
+        let links = Links::of_model(self);
         let is_split = split.standard_operator() == Some("Split")
             && split.int("axis") == Some(1)
             && split.input_name(0) == Some(&input.name)
-            && readers.get(input.name.as_str())? == &[index]
+            && links.only_reader(&input.name) == Some(index)
             && split.output.len() == sizes.len()
             && split.output.len() <= MOST_TENSORS;
         if !is_split {
@@ -283,10 +267,10 @@ impl Model {
                 return None;
             }
             total = total.checked_add(elements)?;
-            found.nodes.extend(self.restoring_nodes(&input, &readers)?);
+            found.nodes.extend(self.restoring_nodes(&input, &links)?);
             found.inputs.push(input);
         }
-        (Some(total) == fixed(elements)).then_some(found)
+        (Some(total) == elements.fixed()).then_some(found)
     }
 
     fn sizes_of(&self, split: &NodeProto) -> Option<Vec<i64>> {
@@ -302,31 +286,17 @@ impl Model {
         tensors::integers(vector?)
     }
 
-    /// Returns the indices of the nodes that read each value.
-    fn readers(&self) -> HashMap<&str, Vec<usize>> {
-        let mut readers: HashMap<&str, Vec<usize>> = HashMap::new();
-        for (index, node) in self.nodes().iter().enumerate() {
-            for name in read_names(node) {
-                readers.entry(name).or_default().push(index);
-            }
-        }
-        // The outputs of the network are read by a caller, which is not a node.
-        for output in self.outputs() {
-            readers.entry(&output.name).or_default().push(usize::MAX);
-        }
-        readers
-    }
-
     /// Returns the indices of the nodes that restore `input` from its part, which are empty for an unused
     /// input. Returns `None` if other nodes read the part.
-    fn restoring_nodes(&self, input: &JointInput, readers: &HashMap<&str, Vec<usize>>) -> Option<Vec<usize>> {
+    fn restoring_nodes(&self, input: &JointInput, links: &Links<'_>) -> Option<Vec<usize>> {
         let mut name = input.part();
         let (expected, _) = input.restoration();
         let mut indices = Vec::with_capacity(expected.len());
         for wanted in &expected {
-            let index = match readers.get(name.as_str()).map(Vec::as_slice) {
-                None if indices.is_empty() => break,
-                Some([index]) => *index,
+            let index = match links.readers(&name) {
+                _ if links.is_output(&name) => return None,
+                [] if indices.is_empty() => break,
+                [index] => *index,
                 _ => return None,
             };
             let node = self.nodes().get(index)?;
@@ -408,14 +378,7 @@ fn division(
 ) -> (Vec<NodeProto>, Vec<TensorProto>) {
     let names: Vec<String> = parts.iter().map(JointInput::part).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let axis = build::int("axis", 1);
-    let mut weights = Vec::new();
-    let split = if opset < SPLIT_WITH_INPUT {
-        build::node("Split", &[name], &names).with([axis, build::ints("split", sizes)])
-    } else {
-        weights.push(build::integers(SIZES, sizes));
-        build::node("Split", &[name, SIZES], &names).with([axis])
-    };
+    let (split, mut weights) = split(name, &names, sizes, build::integers(SIZES, sizes), opset);
     let mut nodes = vec![split.named(SPLIT)];
     for part in parts {
         let (restoring, shapes) = part.restoration();
@@ -433,37 +396,13 @@ fn common_batch(inputs: &[&ValueInfo]) -> Result<Dimension, String> {
     });
     let axes: Vec<&Dimension> = axes.collect();
     match axes.split_first() {
-        Some((first, rest)) if rest.iter().all(|other| fixed(other) == fixed(first)) => Ok((*first).clone()),
+        Some((first, rest)) if rest.iter().all(|other| other.fixed() == first.fixed()) => {
+            Ok((*first).clone())
+        }
         _ => Err("their first axes differ; export the network with a dynamic batch".into()),
     }
 }
 
-/// Returns the size of a fixed axis.
-fn fixed(dim: &Dimension) -> Option<usize> {
-    match dim.value {
-        Some(DimensionValue::DimValue(size)) if size > 0 => usize::try_from(size).ok(),
-        _ => None,
-    }
-}
-
 fn fixed_axis(size: i64) -> Dimension {
-    Dimension {
-        value: Some(DimensionValue::DimValue(size)),
-        ..Dimension::default()
-    }
-}
-
-fn tensor_of(name: &str, elem_type: i32, dim: Vec<Dimension>) -> ValueInfo {
-    let tensor_type = TensorType {
-        elem_type,
-        shape: Some(TensorShape { dim }),
-    };
-    ValueInfo {
-        name: name.into(),
-        r#type: Some(TypeProto {
-            tensor_type: Some(tensor_type),
-            ..TypeProto::default()
-        }),
-        ..ValueInfo::default()
-    }
+    DimensionValue::DimValue(size).into()
 }

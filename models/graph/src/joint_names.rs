@@ -1,4 +1,8 @@
-//! Names and limits of joint cuts and joint inputs.
+//! Names, limits and nodes that joint cuts and joint inputs have in common.
+
+use crate::build;
+use crate::onnx::{NodeProto, TensorProto};
+use frostline_tensor::Shape;
 
 /// Maximum number of tensors of a cut. A network has up to this number of inputs as well.
 pub(crate) const MOST_TENSORS: usize = 8;
@@ -7,8 +11,35 @@ pub(crate) const MOST_TENSORS: usize = 8;
 pub(crate) const ADDED: &str = "frostline.joint/";
 
 /// First version of ONNX's operators in which `Split` takes the sizes as an input.
-pub(crate) const SPLIT_WITH_INPUT: i64 = 13;
+const SPLIT_WITH_INPUT: i64 = 13;
 
 pub(crate) fn size(elements: usize) -> i64 {
     i64::try_from(elements).unwrap_or(i64::MAX)
+}
+
+/// Returns the target of a `Reshape` to samples of this shape. Zero stands for the batch.
+pub(crate) fn batched(row: &Shape) -> Vec<i64> {
+    let row = row.dims().iter().map(|dim| size(*dim));
+    std::iter::once(0).chain(row).collect()
+}
+
+/// Returns the node that divides axis 1 of `whole` into `parts` with these sizes, and the weights that it reads.
+/// `lengths` contains the sizes.
+pub(crate) fn split(
+    whole: &str,
+    parts: &[&str],
+    sizes: &[i64],
+    lengths: TensorProto,
+    opset: i64,
+) -> (NodeProto, Vec<TensorProto>) {
+    let axis = build::int("axis", 1);
+    if opset < SPLIT_WITH_INPUT {
+        let sizes = build::ints("split", sizes);
+        return (
+            build::node("Split", &[whole], parts).with([axis, sizes]),
+            Vec::new(),
+        );
+    }
+    let node = build::node("Split", &[whole, &lengths.name], parts).with([axis]);
+    (node, vec![lengths])
 }

@@ -1,4 +1,5 @@
 use crate::GraphError;
+use crate::onnx::data_type::is_float;
 use crate::onnx::{GraphProto, ModelProto, NodeProto, StringStringEntry, TensorProto, ValueInfo};
 use frostline_tensor::Tensor;
 use std::collections::{HashMap, HashSet};
@@ -140,28 +141,19 @@ impl Model {
 
     /// Returns all initializers by name.
     pub fn initializers(&self) -> HashMap<&str, &TensorProto> {
-        self.graph
-            .initializer
-            .iter()
-            .map(|weight| (weight.name.as_str(), weight))
-            .collect()
+        by_name(&self.graph.initializer)
     }
 
     /// Returns the stored tensors by name: the initializers, the values of `Constant` nodes, and the copies of
     /// both by `Identity`, because exporters store equal tensors once.
     pub fn constants(&self) -> HashMap<&str, &TensorProto> {
-        let mut constants = self.initializers();
-        for node in &self.graph.node {
-            let tensor = match node.standard_operator() {
-                Some("Constant") => node.tensor("value"),
-                Some("Identity") => node.input_name(0).and_then(|name| constants.get(name).copied()),
-                _ => None,
-            };
-            if let Some((name, tensor)) = node.output_name(0).zip(tensor) {
-                constants.insert(name, tensor);
-            }
-        }
-        constants
+        stored_tensors(&self.graph, |_, _| false)
+    }
+
+    /// Returns the same tensors as [`Self::constants`], and those that are cast from one floating-point type to
+    /// another. The types of the returned tensors are the stored ones.
+    pub fn constants_of_any_float(&self) -> HashMap<&str, &TensorProto> {
+        stored_tensors(&self.graph, casts_floats)
     }
 
     /// Copies the initializer of this name into a tensor.
@@ -194,6 +186,35 @@ impl Model {
             value: value.into(),
         });
     }
+}
+
+/// Returns the stored tensors of a graph and their copies. `copies` returns true for nodes other than `Identity` that
+/// copy a tensor.
+pub(crate) fn stored_tensors(
+    graph: &GraphProto,
+    copies: impl Fn(&NodeProto, &TensorProto) -> bool,
+) -> HashMap<&str, &TensorProto> {
+    let mut stored = by_name(&graph.initializer);
+    for node in &graph.node {
+        let copied = node.input_name(0).and_then(|name| stored.get(name).copied());
+        let tensor = match node.standard_operator() {
+            Some("Constant") => node.tensor("value"),
+            Some("Identity") => copied,
+            _ => copied.filter(|tensor| copies(node, tensor)),
+        };
+        stored.extend(node.output_name(0).zip(tensor));
+    }
+    stored
+}
+
+/// Returns true if `node` casts a floating-point tensor to another floating-point type.
+pub(crate) fn casts_floats(node: &NodeProto, stored: &TensorProto) -> bool {
+    node.casts_to_float() && is_float(stored.data_type)
+}
+
+fn by_name(weights: &[TensorProto]) -> HashMap<&str, &TensorProto> {
+    let named = weights.iter().map(|weight| (weight.name.as_str(), weight));
+    named.collect()
 }
 
 fn not_onnx(why: &str) -> GraphError {

@@ -27,6 +27,21 @@ impl TensorInfo {
     }
 }
 
+impl From<TensorInfo> for Cut {
+    /// Describes a cut of which only the tensor is known.
+    fn from(tensor: TensorInfo) -> Self {
+        Self {
+            bytes_per_sample: tensor.bytes_per_sample(),
+            name: tensor.name,
+            dtype: tensor.dtype,
+            shape: tensor.shape,
+            compute_share: 0.0,
+            before_head: false,
+            modules: Vec::new(),
+        }
+    }
+}
+
 /// Description of a network with the cuts and the classifier head.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Network {
@@ -246,13 +261,9 @@ impl Model {
         let cuts = crossings.filter_map(|(index, name)| {
             let info = info(analysis, name).filter(|_| !fused.contains(name))?;
             Some(Cut {
-                bytes_per_sample: info.bytes_per_sample(),
-                name: info.name,
-                dtype: info.dtype,
-                shape: info.shape,
                 compute_share: shares.get(index).copied().unwrap_or(1.0),
                 before_head: first.is_some_and(|layer| index < layer.index),
-                modules: Vec::new(),
+                ..info.into()
             })
         });
         let cuts = cuts.collect();

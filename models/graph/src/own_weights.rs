@@ -79,19 +79,21 @@ impl TrainedPart {
 
 /// Adds the nodes from which these nodes compute weights and shapes.
 fn with_computed_weights(analysis: &Analysis<'_>, mut nodes: HashSet<usize>) -> HashSet<usize> {
-    let mut open: Vec<usize> = nodes.iter().copied().collect();
-    while let Some(index) = open.pop() {
-        let node = analysis.model.nodes().get(index);
-        for name in node.into_iter().flat_map(read_names) {
-            let producer = analysis.producer(name).filter(|_| !analysis.kinds.is_data(name));
-            open.extend(
-                producer
-                    .map(|(index, _)| index)
-                    .filter(|index| nodes.insert(*index)),
-            );
-        }
-    }
+    let readers = nodes.iter().filter_map(|index| analysis.links.node(*index));
+    let computed: Vec<&str> = readers.flat_map(|node| computed_inputs(analysis, node)).collect();
+    nodes.extend(
+        analysis
+            .links
+            .upstream(computed, |node| computed_inputs(analysis, node)),
+    );
     nodes
+}
+
+/// Returns the inputs that do not depend on the elements of the network's input.
+fn computed_inputs<'n>(analysis: &Analysis<'_>, node: &'n NodeProto) -> Vec<&'n str> {
+    let mut names = read_names(node);
+    names.retain(|name| !analysis.kinds.is_data(name));
+    names
 }
 
 struct Owned<'a> {
@@ -345,7 +347,7 @@ pub(crate) fn has_equal_elements(weight: &TensorProto) -> bool {
     first.is_some() && elements.all(|element| Some(element) == first)
 }
 
-fn elements(weight: &TensorProto) -> i64 {
+pub(crate) fn elements(weight: &TensorProto) -> i64 {
     weight.dims.iter().product()
 }
 

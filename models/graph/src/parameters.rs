@@ -6,58 +6,10 @@ use crate::kinds::Kinds;
 use crate::onnx::data_type::is_float;
 use crate::onnx::{NodeProto, TensorProto};
 use crate::operators::{self, HeadPart, Operator};
-use crate::own_weights::has_equal_elements;
+use crate::own_weights::{elements, has_equal_elements};
 use crate::rotary::rotary_tables;
 use crate::tensors::{from_proto, numbers};
 use std::collections::{HashMap, HashSet};
-
-/// Operators after which a fixed input of a small network, such as a table of coordinates, is not a factor of
-/// a weight any more.
-const ACTIVATIONS: &[&str] = &[
-    "Celu",
-    "Elu",
-    "Erf",
-    "Gelu",
-    "HardSigmoid",
-    "HardSwish",
-    "LeakyRelu",
-    "LogSoftmax",
-    "Mish",
-    "PRelu",
-    "Relu",
-    "Selu",
-    "Sigmoid",
-    "Softmax",
-    "Softplus",
-    "Softsign",
-    "Swish",
-    "Tanh",
-    "ThresholdedRelu",
-];
-
-/// Operators without a useful gradient. Exporters compute tables and masks with them.
-const WITHOUT_GRADIENT: &[&str] = &[
-    "ArgMax",
-    "ArgMin",
-    "Ceil",
-    "Cos",
-    "Equal",
-    "Floor",
-    "Greater",
-    "GreaterOrEqual",
-    "IsInf",
-    "IsNaN",
-    "Less",
-    "LessOrEqual",
-    "Mod",
-    "Not",
-    "Round",
-    "ScatterElements",
-    "Shape",
-    "Sign",
-    "Sin",
-    "Size",
-];
 
 impl Model {
     /// Returns the trainable weights in the order of the first use. A trainable weight is a floating-point
@@ -245,7 +197,7 @@ impl<'a> Search<'a> {
         read: &[(usize, &'a TensorProto)],
     ) -> Vec<Leaf<'a>> {
         let name = operator.name;
-        if WITHOUT_GRADIENT.contains(&name) || name == "Cast" {
+        if operator.flat || name == "Cast" {
             return Vec::new();
         }
         let is_product = matches!(name, "Conv" | "Einsum" | "Gemm" | "MatMul");
@@ -269,7 +221,7 @@ impl<'a> Search<'a> {
                         role = Role::Factor;
                     }
                 }
-                if role == Role::Factor && ACTIVATIONS.contains(&name) {
+                if role == Role::Factor && operator.activates {
                     role = Role::Fixed;
                 }
                 match leaves
@@ -302,7 +254,7 @@ fn gradient_inputs<'a>(
     node: &NodeProto,
     origins: &HashMap<&str, Vec<&'a TensorProto>>,
 ) -> Vec<&'a TensorProto> {
-    if WITHOUT_GRADIENT.contains(&node.op_type.as_str()) {
+    if operators::find(node).is_some_and(|operator| operator.flat) {
         return Vec::new();
     }
     let inputs = node.input.iter().enumerate();
@@ -367,8 +319,4 @@ fn values<'a>(weights: impl Iterator<Item = &'a TensorProto>) -> Option<Vec<Vec<
     weights
         .map(|weight| numbers(from_proto(weight).ok()?.data()))
         .collect()
-}
-
-fn elements(weight: &TensorProto) -> i64 {
-    weight.dims.iter().product()
 }

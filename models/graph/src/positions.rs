@@ -3,7 +3,7 @@
 
 use crate::onnx::{NodeProto, data_type};
 use crate::operators;
-use crate::values::{Dim, Literal, Position, Probes, RowUse, RowUses, RowView, Samples, axis_of};
+use crate::values::{Dim, Position, Probes, RowUse, RowUses, RowView, Samples, axis_of};
 
 /// Operators that move elements, and do not change those of integers.
 const MOVES: &[&str] = &[
@@ -49,8 +49,7 @@ fn counts(node: &NodeProto, probes: &Probes) -> bool {
     let output = node.output_name(0).map(|name| probes.data_type(name));
     matches!(output, Some(data_type::INT64 | data_type::INT32))
         && [(0, 0), (2, 1)].into_iter().all(|(slot, wanted)| {
-            let name = node.input_name(slot).filter(|name| probes.is_fixed(name));
-            let known = name.and_then(|name| probes.both(name).0.literal.as_ref()?.integers());
+            let known = node.input_name(slot).and_then(|name| probes.fixed_integers(name));
             known == Some(&[wanted][..])
         })
 }
@@ -103,17 +102,7 @@ fn operand(view: &RowView<'_>) -> Option<(Position, usize)> {
 
 fn scaled(view: &RowView<'_>) -> Option<Position> {
     let (position, other) = operand(view)?;
-    let name = view
-        .node
-        .input_name(other)
-        .filter(|name| view.probes.is_fixed(name))?;
-    let factors = view
-        .probes
-        .both(name)
-        .0
-        .literal
-        .as_ref()
-        .and_then(Literal::integers)?;
+    let factors = view.probes.fixed_integers(view.node.input_name(other)?)?;
     let (factor, rest) = factors.split_first()?;
     let is_one = *factor > 0 && rest.iter().all(|other| other == factor);
     let spread = (position.spread - 1).checked_mul(*factor)?.checked_add(1)?;
@@ -128,11 +117,7 @@ fn scaled(view: &RowView<'_>) -> Option<Position> {
 fn shifted(view: &RowView<'_>) -> Option<Position> {
     let (position, other) = operand(view)?;
     let name = view.node.input_name(other)?;
-    let literal = view.probes.both(name).0.literal.as_ref();
-    let known = literal
-        .filter(|_| view.probes.is_fixed(name))
-        .and_then(Literal::integers);
-    let bound = match known {
+    let bound = match view.probes.fixed_integers(name) {
         Some(values) if values.iter().all(|value| *value >= 0) => values.iter().max()?.checked_add(1)?,
         _ => view.uses.bound(name)?,
     };

@@ -3,7 +3,7 @@
 
 use crate::analysis::Analysis;
 use crate::head::find;
-use crate::replace::{every_name, rename};
+use crate::replace::{every_name, free, rename};
 use crate::{GraphError, Model, build};
 
 impl Model {
@@ -34,9 +34,7 @@ impl Model {
         let output = self.output_name()?.to_owned();
         let mut graph = self.graph().clone();
         let taken = every_name(&graph);
-        let mut names =
-            std::iter::successors(Some(format!("{output}/scores")), |name| Some(format!("{name}_")));
-        let scores = names.find(|name| !taken.contains(name)).unwrap_or_default();
+        let scores = free(&format!("{output}/scores"), &taken);
         rename(&mut graph.node, &output, &scores);
         let made = build::node(operator, &[&scores], &[&output]);
         graph.node.push(

@@ -5,7 +5,7 @@
 //! is then verified: samples are followed through the network, and if they do not stay independent up to the
 //! output, the network is refused and the error names the node.
 
-use crate::onnx::{Dimension, DimensionValue, GraphProto, NodeProto, TensorProto, ValueInfo};
+use crate::onnx::{DimensionValue, GraphProto, NodeProto, TensorProto, ValueInfo};
 use crate::reshaping::sizes_of_batch;
 use crate::values::{Dim, Probes, RowUse, RowUses, Samples, Values, axis_of, signed};
 use crate::{GraphError, Model, build};
@@ -45,10 +45,7 @@ fn open_first_axis(value: &mut ValueInfo) {
     if let Some(first) = shape.and_then(|shape| shape.dim.first_mut())
         && first.value == Some(DimensionValue::DimValue(1))
     {
-        *first = Dimension {
-            value: Some(DimensionValue::DimParam(build::BATCH.into())),
-            ..Dimension::default()
-        };
+        *first = DimensionValue::DimParam(build::BATCH.into()).into();
     }
 }
 

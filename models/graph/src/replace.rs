@@ -3,6 +3,7 @@
 use crate::analysis::Analysis;
 use crate::head::{EXPECTED, FoundHead, Layer, find, inputs};
 use crate::initialize::Normal;
+use crate::model::{casts_floats, stored_tensors};
 use crate::network::obstacle;
 use crate::onnx::{GraphProto, NodeProto, TensorProto, data_type};
 use crate::tensors::{dtype_of, to_float};
@@ -124,6 +125,12 @@ pub(crate) fn every_name(graph: &GraphProto) -> HashSet<String> {
         .chain(weights)
         .chain(graph.input.iter().map(|input| input.name.clone()))
         .collect()
+}
+
+/// Returns `name` with underscores appended until it is not in `taken`.
+pub(crate) fn free(name: &str, taken: &HashSet<String>) -> String {
+    let mut names = std::iter::successors(Some(name.to_owned()), |name| Some(format!("{name}_")));
+    names.find(|name| !taken.contains(name)).unwrap_or_default()
 }
 
 struct Edit<'a> {
@@ -360,27 +367,10 @@ impl Edit<'_> {
         Some((node.label().to_owned(), sizes.as_i64()?.to_vec()))
     }
 
-    /// Returns the tensor with this name if it is an initializer or the output of a `Constant` node, also
-    /// behind nodes that keep the elements.
-    fn constant<'n>(&'n self, mut name: &'n str) -> Option<TensorProto> {
-        // Producers come first, so this reaches the first node at the latest.
-        for node in self.graph.node.iter().rev() {
-            if node.output_name(0) != Some(name) {
-                continue;
-            }
-            if node.standard_operator() == Some("Constant") {
-                return node.tensor("value").cloned();
-            }
-            if node.standard_operator() != Some("Identity") && !node.casts_to_float() {
-                return None;
-            }
-            name = node.input_name(0)?;
-        }
-        self.graph
-            .initializer
-            .iter()
-            .find(|weight| weight.name == name)
-            .cloned()
+    /// Returns the tensor with this name if it is constant.
+    fn constant(&self, name: &str) -> Option<TensorProto> {
+        let stored = stored_tensors(&self.graph, casts_floats);
+        stored.get(name).copied().cloned()
     }
 
     /// Removes activations after the head, because the loss works on raw scores. This includes Relu, which

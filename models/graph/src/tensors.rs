@@ -9,16 +9,9 @@ use half::{bf16, f16};
 /// Returns the [`DType`] of an ONNX element type, or `None` for types that tensors do not support (text,
 /// bool, complex, ...).
 pub fn dtype_of(code: i32) -> Option<DType> {
-    Some(match code {
-        data_type::FLOAT => DType::F32,
-        data_type::UINT8 => DType::U8,
-        data_type::INT32 => DType::I32,
-        data_type::INT64 => DType::I64,
-        data_type::FLOAT16 => DType::F16,
-        data_type::DOUBLE => DType::F64,
-        data_type::BFLOAT16 => DType::Bf16,
-        _ => return None,
-    })
+    use DType::{Bf16, F16, F32, F64, I32, I64, U8};
+    let mut types = [Bf16, F16, F32, F64, I32, I64, U8].into_iter();
+    types.find(|dtype| code_of(*dtype) == code)
 }
 
 /// Returns ONNX's code of an element type.
@@ -36,16 +29,19 @@ pub fn code_of(dtype: DType) -> i32 {
 
 /// Converts `tensor` to an initializer with this name. This copies the bytes.
 pub(crate) fn to_proto(name: &str, tensor: &Tensor) -> TensorProto {
+    let dims = tensor.shape().dims().iter();
+    let dims = dims.map(|&dim| i64::try_from(dim).unwrap_or(i64::MAX)).collect();
+    let bytes = Bytes::copy_from_slice(tensor.as_bytes());
+    from_bytes(name, code_of(tensor.dtype()), dims, bytes)
+}
+
+/// Creates an initializer from the little-endian bytes of its elements.
+pub fn from_bytes(name: &str, data_type: i32, dims: Vec<i64>, bytes: impl Into<Bytes>) -> TensorProto {
     TensorProto {
         name: name.into(),
-        data_type: code_of(tensor.dtype()),
-        dims: tensor
-            .shape()
-            .dims()
-            .iter()
-            .map(|&dim| i64::try_from(dim).unwrap_or(i64::MAX))
-            .collect(),
-        raw_data: Bytes::copy_from_slice(tensor.as_bytes()),
+        data_type,
+        dims,
+        raw_data: bytes.into(),
         ..TensorProto::default()
     }
 }
@@ -107,19 +103,9 @@ fn halves(proto: &TensorProto) -> impl Iterator<Item = u16> {
 /// Converts a floating-point tensor to another floating-point type, rounding to nearest. Returns `None` if
 /// one of the types is not floating point.
 pub fn to_float(tensor: &Tensor, dtype: DType) -> Option<Tensor> {
-    if tensor.dtype() == dtype && data_type::is_float(code_of(dtype)) {
-        return Some(tensor.clone());
-    }
-    let values = numbers(tensor.data())?;
-    let values = values.into_iter();
-    let data = match dtype {
-        DType::F32 => Data::F32(values.map(as_single).collect()),
-        DType::F64 => Data::F64(values.collect()),
-        DType::F16 => Data::F16(values.map(f16::from_f64).collect()),
-        DType::Bf16 => Data::Bf16(values.map(bf16::from_f64).collect()),
-        DType::U8 | DType::I32 | DType::I64 => return None,
-    };
-    Tensor::new(tensor.shape().clone(), data).ok()
+    let mut types = [tensor.dtype(), dtype].into_iter();
+    let are_floats = types.all(|dtype| data_type::is_float(code_of(dtype)));
+    are_floats.then(|| tensor.cast(dtype))
 }
 
 /// Converts other floating-point tensors to `f32`, and returns all others unchanged.
@@ -160,18 +146,11 @@ fn little_endian<const N: usize>(raw: &[u8], read: fn([u8; N]) -> i64) -> Vec<i6
 
 /// Returns floating-point elements without loss, or `None` for integers.
 pub fn numbers(data: &Data) -> Option<Vec<f64>> {
-    Some(match data {
-        Data::F32(values) => values.iter().map(|value| f64::from(*value)).collect(),
-        Data::F64(values) => values.clone(),
-        Data::F16(values) => values.iter().map(|value| value.to_f64()).collect(),
-        Data::Bf16(values) => values.iter().map(|value| value.to_f64()).collect(),
-        Data::U8(_) | Data::I32(_) | Data::I64(_) => return None,
-    })
-}
-
-#[allow(clippy::cast_possible_truncation)]
-fn as_single(value: f64) -> f32 {
-    value as f32
+    let is_float = data_type::is_float(code_of(data.dtype()));
+    match data.cast(DType::F64) {
+        Data::F64(values) if is_float => Some(values),
+        _ => None,
+    }
 }
 
 fn bad(proto: &TensorProto, why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> GraphError {

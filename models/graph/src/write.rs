@@ -44,10 +44,8 @@ impl Model {
         let mut weights = None;
         if proto.encoded_len() > limit {
             let mut moved = Vec::new();
-            move_out(&mut initializers(&mut proto), Parts::WEIGHTS, &mut moved).map_err(|source| {
-                let path = Parts::WEIGHTS.into();
-                GraphError::Write { path, source }
-            })?;
+            move_out(&mut initializers(&mut proto), Parts::WEIGHTS, &mut moved)
+                .map_err(|source| failed(Path::new(Parts::WEIGHTS), source))?;
             weights = Some(moved.into());
         }
         let model = encoded(&proto)?;

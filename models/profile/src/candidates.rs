@@ -1,7 +1,5 @@
-use frostline_graph::onnx::NodeProto;
-use frostline_graph::{Cut, Effort, GraphError, Model, Network};
+use frostline_graph::{Cut, Effort, GraphError, Links, Model, Network};
 use frostline_tensor::DType;
-use std::collections::HashMap;
 
 /// Maximum number of candidates per network. The deepest networks in the HAPI paper have 22 blocks, and
 /// measurements are slower with more candidates. With half the number, neighboring blocks of ResNet50 would
@@ -27,11 +25,11 @@ pub fn candidates(model: &Model, network: &Network, freeze: &str) -> Result<Vec<
         .cuts
         .get(..end.map_or(0, |end| end + 1))
         .unwrap_or_default();
-    let producers = producers(model);
+    let links = Links::of_model(model);
     let is_beaten = |index: usize, cut: &Cut| {
         cuts.get(index + 1).is_some_and(|next| {
             let same = next.bytes_per_sample == cut.bytes_per_sample;
-            next.bytes_per_sample <= cut.bytes_per_sample && is_cheap(&producers, &cut.name, &next.name, same)
+            next.bytes_per_sample <= cut.bytes_per_sample && is_cheap(&links, &cut.name, &next.name, same)
         })
     };
     let mut kept: Vec<Cut> = cuts
@@ -48,22 +46,14 @@ pub fn candidates(model: &Model, network: &Network, freeze: &str) -> Result<Vec<
     Ok(kept)
 }
 
-fn producers(model: &Model) -> HashMap<&str, &NodeProto> {
-    model
-        .nodes()
-        .iter()
-        .flat_map(|node| node.output.iter().map(move |name| (name.as_str(), node)))
-        .collect()
-}
-
 /// Returns true if only cheap operators are between both cuts.
-fn is_cheap(producers: &HashMap<&str, &NodeProto>, from: &str, to: &str, same_size: bool) -> bool {
+fn is_cheap(links: &Links<'_>, from: &str, to: &str, same_size: bool) -> bool {
     let mut name = to;
     for _ in 0..CHAIN {
         if name == from {
             return true;
         }
-        let Some(node) = producers.get(name) else {
+        let Some((_, node)) = links.producer(name) else {
             return false;
         };
         // Pools are only cheap if they do not reduce the size. AlexNet's first pools need a tenth of the

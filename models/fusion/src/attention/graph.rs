@@ -1,13 +1,12 @@
-use crate::links::Links;
 use frostline_graph::onnx::{NodeProto, data_type};
-use frostline_graph::{Shapes, ValueShape};
+use frostline_graph::{GraphError, Links, Model, Shapes, ValueShape};
 
 /// Domain of ONNX Runtime's own operators.
 pub(super) const DOMAIN: &str = "com.microsoft";
 
 /// Batch sizes for which shapes are inferred. A size that is equal for both does not depend on the batch.
 /// They are primes beyond usual lengths of sequences, so that no axis is mistaken for the batch.
-pub(super) const BATCHES: [usize; 2] = [1009, 1013];
+const BATCHES: [usize; 2] = [1009, 1013];
 
 /// Network in which attention is searched.
 pub(super) struct AttentionGraph<'a> {
@@ -18,8 +17,30 @@ pub(super) struct AttentionGraph<'a> {
 }
 
 impl<'a> AttentionGraph<'a> {
+    /// Links the nodes of `model` and infers the shapes.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Model::shapes`].
+    pub(super) fn new(model: &'a Model) -> Result<Self, GraphError> {
+        Ok(Self {
+            links: Links::of_model(model),
+            shapes: model.shapes(BATCHES[0])?,
+            others: model.shapes(BATCHES[1])?,
+        })
+    }
+
     pub(super) fn dims(&self, value: &str) -> Option<&[usize]> {
         self.shapes.dims(value)
+    }
+
+    /// Returns the shape of the value as the target of a `Reshape`. Axes that depend on the batch are -1.
+    pub(super) fn target(&self, value: &str) -> Option<Vec<i64>> {
+        let [dims, others] = [self.dims(value)?, self.others.dims(value)?];
+        let sizes = dims.iter().zip(others).map(|(size, other)| match size == other {
+            true => i64::try_from(*size).unwrap_or(i64::MAX),
+            false => -1,
+        });
+        Some(sizes.collect())
     }
 
     /// Returns the shape if the element type is the one of a network and only the first axis depends on the

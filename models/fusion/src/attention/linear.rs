@@ -2,12 +2,10 @@
 //! output absorb them. torchvision's attention works with the sequence first, so a transposition precedes its
 //! first and follows its last projection.
 
-use super::graph::BATCHES;
-use crate::links::Links;
+use super::graph::AttentionGraph;
 use frostline_graph::build::{integers, node};
-use frostline_graph::onnx::{GraphProto, NodeProto, TensorProto};
-use frostline_graph::{GraphError, Model, Shapes};
-use std::collections::HashMap;
+use frostline_graph::onnx::NodeProto;
+use frostline_graph::{Changes, GraphError, Model};
 
 /// Returns the network with transpositions moved across linear layers. A linear layer is a `MatMul` with a
 /// matrix, optionally followed by an `Add` of a vector.
@@ -31,11 +29,8 @@ enum Pass {
 /// Returns the network with all changes of this pass. Changes that overlap an earlier one are left out.
 fn changed(model: &Model, pass: Pass) -> Result<Model, GraphError> {
     let mut edit = Edit {
-        links: Links::new(model),
-        shapes: model.shapes(BATCHES[0])?,
-        others: model.shapes(BATCHES[1])?,
-        replaced: HashMap::new(),
-        constants: Vec::new(),
+        network: AttentionGraph::new(model)?,
+        changes: Changes::default(),
     };
     for (index, node) in model.nodes().iter().enumerate() {
         // `None` if the node does not belong to a layer that this pass changes.
@@ -45,17 +40,13 @@ fn changed(model: &Model, pass: Pass) -> Result<Model, GraphError> {
             Pass::TransposeAfter => edit.transpose_after(index, node),
         };
     }
-    let graph = edit.graph(model.graph());
+    let graph = edit.changes.applied_to(model.graph());
     Ok(model.with_graph(graph)?.without_unread())
 }
 
 struct Edit<'a> {
-    links: Links<'a>,
-    shapes: Shapes,
-    others: Shapes,
-    /// New nodes in place of the node with this index.
-    replaced: HashMap<usize, Vec<NodeProto>>,
-    constants: Vec<TensorProto>,
+    network: AttentionGraph<'a>,
+    changes: Changes,
 }
 
 struct Linear<'a> {
@@ -81,36 +72,16 @@ impl Linear<'_> {
 }
 
 impl<'a> Edit<'a> {
-    fn graph(mut self, graph: &GraphProto) -> GraphProto {
-        let nodes = graph.node.iter().enumerate().flat_map(|(index, node)| {
-            let replaced = self.replaced.remove(&index);
-            replaced.unwrap_or_else(|| vec![node.clone()])
-        });
-        GraphProto {
-            node: nodes.collect(),
-            initializer: [graph.initializer.as_slice(), &self.constants].concat(),
-            ..graph.clone()
-        }
-    }
-
     /// Replaces `nodes`, given in order of execution, by `new` in place of the last one. Keeps all
     /// nodes if one of them is already replaced.
     fn replace(&mut self, nodes: &[usize], new: Vec<NodeProto>) {
-        let Some((last, first)) = nodes.split_last() else {
-            return;
-        };
-        if nodes.iter().any(|index| self.replaced.contains_key(index)) {
-            return;
+        let overlaps = nodes.iter().any(|index| self.changes.contains(*index));
+        if let Some(last) = nodes.last().filter(|_| !overlaps)
+            && let Some(original) = self.network.links.node(*last)
+        {
+            self.changes.replace(*last, original, new);
+            self.changes.remove(nodes.iter().copied());
         }
-        let properties = self.links.node(*last).map(|node| node.metadata_props.clone());
-        let properties = properties.unwrap_or_default();
-        let new = new.into_iter().map(|node| NodeProto {
-            metadata_props: properties.clone(),
-            ..node
-        });
-        self.replaced.insert(*last, new.collect());
-        self.replaced
-            .extend(first.iter().map(|index| (*index, Vec::new())));
     }
 
     /// Computes a `Gemm` between two reshapes as a product of a matrix with a tensor of more axes.
@@ -120,37 +91,29 @@ impl<'a> Edit<'a> {
         let plain = gemm.int("transA").unwrap_or(0) == 0 && factors == [1.0, 1.0];
         let flat = gemm.input_name(0)?;
         let product = gemm.output_name(0).filter(|_| plain)?;
-        let (before, flatten) = self.links.producer(flat)?;
-        let after = self.only_reader(product)?;
-        self.only_reader(flat)?;
-        let unflatten = self.links.node(after)?;
+        let (before, flatten) = self.network.links.producer(flat)?;
+        let after = self.network.links.only_reader(product)?;
+        self.network.links.only_reader(flat)?;
+        let unflatten = self.network.links.node(after)?;
         let output = unflatten.output_name(0)?;
         let reshapes = [flatten, unflatten]
             .iter()
             .all(|node| node.standard_operator() == Some("Reshape"));
-        let [dims, others] = [&self.shapes, &self.others].map(|shapes| shapes.dims(output));
-        let (width, rows) = dims?.split_last()?;
-        let fits = reshapes && rows.len() > 1 && self.shapes.dims(product)?.last() == Some(width);
+        let (width, rows) = self.network.dims(output)?.split_last()?;
+        let fits = reshapes && rows.len() > 1 && self.network.dims(product)?.last() == Some(width);
         let bias = gemm.input_name(2);
         let vector = bias.is_none_or(|bias| self.axes(bias) == Some(1));
         if !fits || !vector {
             return None;
         }
-        let mut target: Vec<i64> = Vec::new();
-        for (size, other) in rows.iter().zip(others?) {
-            target.push(if size == other {
-                i64::try_from(*size).ok()?
-            } else {
-                -1
-            });
-        }
-        target.push(i64::try_from(*self.shapes.dims(flat)?.last()?).ok()?);
+        let mut target = self.network.target(output)?;
+        *target.last_mut()? = i64::try_from(*self.network.dims(flat)?.last()?).ok()?;
         if target.iter().filter(|size| **size == -1).count() > 1 {
             return None;
         }
         let rows = format!("{output}/rows");
         let shape = format!("{rows}/target");
-        self.constants.push(integers(&shape, &target));
+        self.changes.constants.push(integers(&shape, &target));
         let mut new = vec![node("Reshape", &[flatten.input_name(0)?, &shape], &[&rows])];
         let mut weight = gemm.input_name(1)?.to_owned();
         if gemm.int("transB").unwrap_or(0) != 0 {
@@ -174,8 +137,8 @@ impl<'a> Edit<'a> {
     fn transpose_before(&mut self, index: usize, transpose: &'a NodeProto) -> Option<()> {
         let value = self.transposed(transpose)?;
         let linear = self.linear_before(value)?;
-        self.only_reader(value)?;
-        let (_, producer) = self.links.producer(linear.input)?;
+        self.network.links.only_reader(value)?;
+        let (_, producer) = self.network.links.producer(linear.input)?;
         orders(producer).then_some(())?;
         let output = transpose.output_name(0)?;
         let input = format!("{output}/input");
@@ -193,13 +156,13 @@ impl<'a> Edit<'a> {
     /// Moves a transposition before a linear layer behind it if only nodes that order elements read the layer.
     fn transpose_after(&mut self, index: usize, product: &'a NodeProto) -> Option<()> {
         let linear = self.linear_from(index, product)?;
-        let (_, transpose) = self.links.producer(linear.input)?;
+        let (_, transpose) = self.network.links.producer(linear.input)?;
         let value = self.transposed(transpose)?;
-        let readers = self.links.readers(linear.output).iter();
-        if self.links.is_output(linear.output)
+        let readers = self.network.links.readers(linear.output).iter();
+        if self.network.links.is_output(linear.output)
             || !readers
                 .into_iter()
-                .all(|reader| self.links.node(*reader).is_some_and(orders))
+                .all(|reader| self.network.links.node(*reader).is_some_and(orders))
         {
             return None;
         }
@@ -225,13 +188,16 @@ impl<'a> Edit<'a> {
     }
 
     fn linear_before(&self, value: &str) -> Option<Linear<'a>> {
-        let (index, node) = self.links.producer(value)?;
+        let (index, node) = self.network.links.producer(value)?;
         if node.standard_operator()? == "MatMul" {
             return self
                 .linear_from(index, node)
                 .filter(|linear| linear.output == value);
         }
-        let products = node.input.iter().filter_map(|input| self.links.producer(input));
+        let products = node
+            .input
+            .iter()
+            .filter_map(|input| self.network.links.producer(input));
         let mut linears = products.filter_map(|(index, product)| self.linear_from(index, product));
         linears.find(|linear| linear.output == value)
     }
@@ -252,10 +218,10 @@ impl<'a> Edit<'a> {
             output,
             nodes: vec![index],
         };
-        let Some(reader) = self.only_reader(output) else {
+        let Some(reader) = self.network.links.only_reader(output) else {
             return Some(linear);
         };
-        let sum = self.links.node(reader)?;
+        let sum = self.network.links.node(reader)?;
         if sum.standard_operator() != Some("Add") {
             return Some(linear);
         }
@@ -273,15 +239,7 @@ impl<'a> Edit<'a> {
     }
 
     fn axes(&self, value: &str) -> Option<usize> {
-        self.shapes.dims(value).map(<[usize]>::len)
-    }
-
-    /// Returns the reader if the value has exactly one and is not an output.
-    fn only_reader(&self, value: &str) -> Option<usize> {
-        match self.links.readers(value) {
-            &[reader] if !self.links.is_output(value) => Some(reader),
-            _ => None,
-        }
+        self.network.dims(value).map(<[usize]>::len)
     }
 }
 

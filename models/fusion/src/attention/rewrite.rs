@@ -2,21 +2,16 @@ use super::graph::{AttentionGraph, DOMAIN};
 use super::pattern::Attention;
 use super::sources::{Source, permutation};
 use crate::layout::{COPY, Layout, RESHAPE, Step};
+use frostline_graph::Changes;
 use frostline_graph::build::{float, int, integers, ints, node};
-use frostline_graph::onnx::{GraphProto, NodeProto, TensorProto};
-use std::collections::{HashMap, HashSet};
+use frostline_graph::onnx::{NodeProto, TensorProto};
 
-/// Changes of a graph.
+/// Replacement of attentions.
 #[derive(Default)]
 pub(super) struct Rewrite {
-    count: usize,
-    /// New nodes in place of the node with this index.
-    replaced: HashMap<usize, Vec<NodeProto>>,
-    /// Nodes whose output is computed by a new node.
-    removed: HashSet<usize>,
-    /// New first inputs of nodes.
-    redirected: HashMap<usize, String>,
-    constants: Vec<TensorProto>,
+    /// Number of replaced attentions.
+    pub(super) count: usize,
+    pub(super) changes: Changes,
 }
 
 struct End<'a> {
@@ -33,10 +28,6 @@ struct Nodes<'r> {
 }
 
 impl Rewrite {
-    pub(super) fn count(&self) -> usize {
-        self.count
-    }
-
     /// Replaces an attention, and the nodes after it that only order its elements.
     pub(super) fn replace(&mut self, graph: &AttentionGraph<'_>, attention: &Attention<'_>) {
         let Some(name) = attention.product.output_name(0) else {
@@ -69,12 +60,13 @@ impl Rewrite {
         let mut nodes = Nodes {
             prefix: format!("{name}/attention"),
             nodes: Vec::new(),
-            constants: &mut self.constants,
+            constants: &mut self.changes.constants,
         };
         let Some(fused) = nodes.fuse(attention, &end) else {
             return;
         };
         // Nodes that read the shape of a replaced value read the shape of a view.
+        let mut views: Vec<(usize, String)> = Vec::new();
         for replaced in &ends {
             let readers = graph.links.readers(replaced.value).iter();
             let shapes = readers.filter(|reader| graph.reads_shape(**reader));
@@ -84,39 +76,19 @@ impl Rewrite {
             }
             let view = format!("{}/shape", replaced.value);
             nodes.step(&Step::Reshape(replaced.layout.target()), &fused, &view);
-            self.redirected
-                .extend(shapes.into_iter().map(|reader| (reader, view.clone())));
+            views.extend(shapes.into_iter().map(|reader| (reader, view.clone())));
         }
-        let properties = &attention.product.metadata_props;
-        let nodes = nodes.nodes.into_iter().map(|node| NodeProto {
-            metadata_props: properties.clone(),
-            ..node
-        });
-        self.replaced.insert(attention.index, nodes.collect());
-        self.removed.insert(end.node);
-        self.removed.extend(ends.iter().map(|replaced| replaced.node));
+        let new = nodes.nodes;
+        self.changes.replace(attention.index, attention.product, new);
+        self.changes.remove(ends.iter().chain([&end]).map(|end| end.node));
+        for (index, view) in views {
+            if let Some(reader) = graph.links.node(index) {
+                let mut redirected = reader.clone();
+                redirected.input = vec![view];
+                self.changes.replace(index, reader, [redirected]);
+            }
+        }
         self.count += 1;
-    }
-
-    /// Returns `graph` with the changes.
-    pub(super) fn graph(mut self, graph: &GraphProto) -> GraphProto {
-        let mut nodes = Vec::with_capacity(graph.node.len());
-        for (index, node) in graph.node.iter().enumerate() {
-            nodes.extend(self.replaced.remove(&index).into_iter().flatten());
-            if self.removed.contains(&index) {
-                continue;
-            }
-            let mut node = node.clone();
-            if let Some((input, name)) = node.input.first_mut().zip(self.redirected.remove(&index)) {
-                *input = name;
-            }
-            nodes.push(node);
-        }
-        GraphProto {
-            node: nodes,
-            initializer: [graph.initializer.as_slice(), &self.constants].concat(),
-            ..graph.clone()
-        }
     }
 }
 

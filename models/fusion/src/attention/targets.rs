@@ -1,4 +1,4 @@
-use super::graph::BATCHES;
+use super::graph::AttentionGraph;
 use frostline_graph::build::integers;
 use frostline_graph::{GraphError, Model};
 
@@ -9,9 +9,7 @@ use frostline_graph::{GraphError, Model};
 /// # Errors
 /// Returns the errors of [`Model::shapes`].
 pub(super) fn with_constant_targets(model: &Model) -> Result<Model, GraphError> {
-    let [shapes, others] = BATCHES.map(|batch| model.shapes(batch));
-    let shapes = shapes?;
-    let others = others?;
+    let network = AttentionGraph::new(model)?;
     let constants = model.constants();
     let mut graph = model.graph().clone();
     let mut targets = Vec::new();
@@ -22,23 +20,15 @@ pub(super) fn with_constant_targets(model: &Model) -> Result<Model, GraphError> 
         let (Some(output), Some(target)) = (node.output_name(0), node.input_name(1)) else {
             continue;
         };
-        let Some((dims, others)) = shapes.dims(output).zip(others.dims(output)) else {
+        let Some(sizes) = network.target(output) else {
             continue;
         };
-        let varies = dims
-            .iter()
-            .zip(others)
-            .filter(|(size, other)| size != other)
-            .count();
-        if constants.contains_key(target) || varies > 1 || dims.contains(&0) {
+        let varies = sizes.iter().filter(|size| **size == -1).count();
+        if constants.contains_key(target) || varies > 1 || sizes.contains(&0) {
             continue;
         }
-        let sizes = dims.iter().zip(others).map(|(size, other)| match size == other {
-            true => i64::try_from(*size).unwrap_or(i64::MAX),
-            false => -1,
-        });
         let name = format!("{output}/target");
-        targets.push(integers(&name, &sizes.collect::<Vec<_>>()));
+        targets.push(integers(&name, &sizes));
         if let Some(target) = node.input.get_mut(1) {
             *target = name;
         }

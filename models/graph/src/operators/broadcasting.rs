@@ -23,7 +23,8 @@ pub(super) const OPERATORS: &[Operator] = &[
         .straight(|growth| growth.divides(Line::is_multiple_of)),
     comparing("Equal", 1)
         .literal(|context, dims| compared(context, dims, Ordering::is_eq))
-        .straight(|growth| growth.compares(|difference| !difference.crosses_zero())),
+        .straight(|growth| growth.compares(|difference| !difference.crosses_zero()))
+        .flat(true),
     ordering("Greater", 1, |context, dims| {
         compared(context, dims, Ordering::is_gt)
     }),
@@ -45,7 +46,8 @@ pub(super) const OPERATORS: &[Operator] = &[
         .straight(keeps_order),
     broadcasting("Mod", 10)
         .literal(remainder)
-        .straight(|growth| growth.divides(|line, divisor| line.slope.checked_rem(divisor) == Some(0))),
+        .straight(|growth| growth.divides(|line, divisor| line.slope.checked_rem(divisor) == Some(0)))
+        .flat(true),
     broadcasting("Mul", 1)
         .literal(|context, dims| arithmetic(context, dims, i64::checked_mul, |a, b| Some(a * b)))
         .straight(|growth| growth.batch_dependent_slots().len() <= 1)
@@ -95,7 +97,8 @@ const fn comparing(name: &'static str, since: i64) -> Operator {
 }
 
 const fn ordering(name: &'static str, since: i64, literal: LiteralRule) -> Operator {
-    comparing(name, since).literal(literal).straight(keeps_order)
+    let compared = comparing(name, since).literal(literal);
+    compared.straight(keeps_order).flat(true)
 }
 
 /// Broadcasts all inputs to one shape.

@@ -17,10 +17,12 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("Range", 11, range).growth(range_growth),
     Operator::new("Shape", 1, shape)
         .straight(|_| true)
-        .reads_shape(true),
+        .reads_shape(true)
+        .flat(true),
     Operator::new("Size", 1, size)
         .straight(|_| true)
-        .reads_shape(true),
+        .reads_shape(true)
+        .flat(true),
 ];
 
 fn constant(context: &Context<'_>) -> RuleResult<Vec<Value>> {

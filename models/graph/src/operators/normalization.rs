@@ -33,7 +33,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         .weights(1..3)
         .numbers(true)
         .effort(Passing),
-    normalization("LogSoftmax", 1).rows(softmax).head(Tail),
+    activation("LogSoftmax"),
     normalization("LpNormalization", 1)
         .rows(along_axis)
         .weights(0..1)
@@ -45,12 +45,18 @@ pub(super) const OPERATORS: &[Operator] = &[
         .rows(layer_normalization)
         .weights(1..2)
         .numbers(true),
-    normalization("Softmax", 1).rows(softmax).head(Tail),
+    activation("Softmax"),
 ];
 
 /// Creates a normalization. Additional outputs are statistics. This rule does not infer the shapes.
 const fn normalization(name: &'static str, since: i64) -> Operator {
     Operator::new(name, since, |context| context.same_output()).shrinks(true)
+}
+
+/// Creates a softmax, which is an activation function as well.
+const fn activation(name: &'static str) -> Operator {
+    let operator = normalization(name, 1).rows(softmax);
+    operator.activates(true).head(Tail)
 }
 
 /// Returns true for a scale of ones and a bias of zeros. Exporters use them to express a different

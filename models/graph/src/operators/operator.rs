@@ -59,6 +59,11 @@ pub(crate) struct Operator {
     pub(crate) rearranges: bool,
     /// True if the operator only reads the shape of the input.
     pub(crate) reads_shape: bool,
+    /// True for an activation function. A fixed input of a small network, such as a table of coordinates, is not a
+    /// factor of a weight any more after it.
+    pub(crate) activates: bool,
+    /// True if the operator has no useful gradient. Exporters compute tables and masks with such operators.
+    pub(crate) flat: bool,
     pub(crate) head: HeadPart,
 }
 
@@ -110,6 +115,8 @@ impl Operator {
             constant: None,
             rearranges: false,
             reads_shape: false,
+            activates: false,
+            flat: false,
             head: HeadPart::None,
         }
     }
@@ -128,5 +135,6 @@ macro_rules! rows_say {
 rows_say! {
     versions: Option<(i64, i64)>, shape: ShapeRule, literal: LiteralRule, rows: RowRule, like_outputs: bool,
     work: WorkRule, taps: TapsRule, effort: Effort, growth: GrowthRule, straight: StraightRule, shrinks: bool, weights: Range<usize>,
-    numbers: bool, constant: Option<ConstantRule>, rearranges: bool, reads_shape: bool, head: HeadPart
+    numbers: bool, constant: Option<ConstantRule>, rearranges: bool, reads_shape: bool, activates: bool, flat: bool,
+    head: HeadPart
 }

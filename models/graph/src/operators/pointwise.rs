@@ -17,60 +17,69 @@ pub(super) const OPERATORS: &[Operator] = &[
         .effort(Passing)
         .head(Tail),
     pointwise("CastLike", 15).shape(|context| of_type(context, context.data_type(1))),
-    pointwise("Ceil", 1).literal(|context, _| numbers(context, f64::ceil)),
-    pointwise("Celu", 12),
+    flat("Ceil", 1).literal(|context, _| numbers(context, f64::ceil)),
+    activation("Celu", 12),
     pointwise("Clip", 1).literal(clipped).effort(Passing),
-    pointwise("Cos", 7),
+    flat("Cos", 7),
     pointwise("Dropout", 1)
         .shape(dropout)
         .literal(|context, _| context.literal(0).cloned())
         .rows(dropout_rows)
         .effort(Passing)
         .head(Tail),
-    pointwise("Elu", 1).effort(Passing),
-    pointwise("Erf", 9),
+    activation("Elu", 1).effort(Passing),
+    activation("Erf", 9),
     pointwise("Exp", 1),
-    pointwise("Floor", 1).literal(|context, _| numbers(context, f64::floor)),
-    pointwise("Gelu", 20),
-    pointwise("HardSigmoid", 1).effort(Passing),
-    pointwise("HardSwish", 14).effort(Passing),
+    flat("Floor", 1).literal(|context, _| numbers(context, f64::floor)),
+    activation("Gelu", 20),
+    activation("HardSigmoid", 1).effort(Passing),
+    activation("HardSwish", 14).effort(Passing),
     pointwise("Identity", 1)
         .literal(|context, _| context.literal(0).cloned())
         .straight(|growth| growth.only_first_depends_on_batch())
         .rearranges(true)
         .effort(Passing)
         .head(Tail),
-    pointwise("IsInf", 10).shape(truth),
-    pointwise("IsNaN", 9).shape(truth),
-    pointwise("LeakyRelu", 1).effort(Passing),
+    flat("IsInf", 10).shape(truth),
+    flat("IsNaN", 9).shape(truth),
+    activation("LeakyRelu", 1).effort(Passing),
     pointwise("Log", 1),
-    pointwise("Mish", 18),
+    activation("Mish", 18),
     pointwise("Neg", 1)
         .literal(|context, _| either(context, i64::wrapping_neg, |value| -value))
         .straight(|_| true),
-    pointwise("Not", 1).literal(negated),
-    pointwise("PRelu", 1).weights(1..2).numbers(true).effort(Passing),
+    flat("Not", 1).literal(negated),
+    activation("PRelu", 1).weights(1..2).numbers(true).effort(Passing),
     pointwise("Reciprocal", 1).literal(|context, _| numbers(context, f64::recip)),
-    pointwise("Relu", 1).effort(Passing).head(Tail),
-    pointwise("Round", 11),
-    pointwise("Selu", 1),
+    activation("Relu", 1).effort(Passing).head(Tail),
+    flat("Round", 11),
+    activation("Selu", 1),
     pointwise("Shrink", 9),
-    pointwise("Sigmoid", 1).effort(Passing),
-    pointwise("Sign", 9),
-    pointwise("Sin", 7),
-    pointwise("Softplus", 1),
-    pointwise("Softsign", 1),
+    activation("Sigmoid", 1).effort(Passing),
+    flat("Sign", 9),
+    flat("Sin", 7),
+    activation("Softplus", 1),
+    activation("Softsign", 1),
     pointwise("Sqrt", 1).literal(|context, _| numbers(context, f64::sqrt)),
-    pointwise("Swish", 24),
+    activation("Swish", 24),
     pointwise("Tan", 7),
-    pointwise("Tanh", 1),
-    pointwise("ThresholdedRelu", 10),
+    activation("Tanh", 1),
+    activation("ThresholdedRelu", 10),
 ];
 
 const fn pointwise(name: &'static str, since: i64) -> Operator {
     Operator::new(name, since, |context| context.same_output())
         .rows(|view| view.only_samples())
         .shrinks(true)
+}
+
+const fn activation(name: &'static str, since: i64) -> Operator {
+    pointwise(name, since).activates(true)
+}
+
+/// Creates an operator without a useful gradient.
+const fn flat(name: &'static str, since: i64) -> Operator {
+    pointwise(name, since).flat(true)
 }
 
 /// Returns the shape of the first input with another element type.

@@ -4,7 +4,7 @@ use super::operator::HeadPart::Tail;
 use super::operator::Operator;
 use crate::onnx::data_type;
 use crate::values::{
-    Context, Growth, Literal, RowView, RuleResult, Samples, Unresolved, Value, axes_of, axis_of,
+    Context, Growth, Literal, RowView, RuleResult, Samples, Unresolved, Value, axes_of, axis_of, replaced,
 };
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -44,6 +44,7 @@ const fn extreme(name: &'static str, since: i64) -> Operator {
     Operator::new(name, since, arg_extreme)
         .rows(extreme_rows)
         .shrinks(true)
+        .flat(true)
 }
 
 fn keeps_dims(context: &Context<'_>) -> bool {
@@ -133,16 +134,13 @@ fn summed_rows(view: &RowView<'_>) -> Option<Samples> {
 }
 
 fn top_k(context: &Context<'_>) -> RuleResult<Vec<Value>> {
-    let mut dims = context.dims(0)?.to_vec();
     let axis = context.axis(-1)?;
     let count = context
         .integer(1)?
         .or(context.node.int("k"))
         .and_then(|count| usize::try_from(count).ok())
         .ok_or(Unresolved::Unknown)?;
-    if let Some(dim) = dims.get_mut(axis) {
-        *dim = count;
-    }
+    let dims = replaced(context.dims(0)?, axis, count);
     Ok(vec![
         Value::with_shape(context.data_type(0), dims.clone()),
         Value::with_shape(data_type::INT64, dims),

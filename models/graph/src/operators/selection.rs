@@ -26,7 +26,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("Pad", 1, pad)
         .rows(pad_rows)
         .growth(|growth| growth.fixed(&[3])),
-    in_place("ScatterElements", 11).versions(None),
+    in_place("ScatterElements", 11).versions(None).flat(true),
     in_place("ScatterND", 11).growth(|growth| growth.fixed(&[1])),
     Operator::new("Slice", 1, slice)
         .literal(sliced)

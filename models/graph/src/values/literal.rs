@@ -1,7 +1,7 @@
 //! Contents of small values. Shape computations use integers and, rarely, floating-point numbers.
 
 use crate::onnx::{TensorProto, data_type};
-use crate::tensors::{dims_of, from_proto, numbers};
+use crate::tensors::{dims_of, from_proto, integers, numbers};
 use frostline_tensor::Data;
 
 /// Maximum number of elements of a literal. Shapes, axes and paddings have a handful. With a limit of
@@ -26,7 +26,7 @@ impl Literal {
             return None;
         }
         if proto.data_type == data_type::BOOL {
-            return booleans(proto, elements);
+            return booleans(proto);
         }
         let literal = match from_proto(proto).ok()?.into_data() {
             Data::I64(values) => Self::Integers(values),
@@ -106,21 +106,15 @@ pub(crate) fn strides(dims: &[usize]) -> Option<Vec<i64>> {
     Some(strides)
 }
 
-fn booleans(proto: &TensorProto, elements: usize) -> Option<Literal> {
-    let values: Vec<i64> = if proto.raw_data.is_empty() {
-        proto
-            .int32_data
-            .iter()
-            .map(|&value| i64::from(value != 0))
-            .collect()
-    } else {
-        proto
-            .raw_data
-            .iter()
-            .map(|&value| i64::from(value != 0))
-            .collect()
+fn booleans(proto: &TensorProto) -> Option<Literal> {
+    let bytes = TensorProto {
+        data_type: data_type::UINT8,
+        ..proto.clone()
     };
-    (values.len() == elements).then_some(Literal::Integers(values))
+    let values = integers(&bytes)?.into_iter();
+    Some(Literal::Integers(
+        values.map(|value| i64::from(value != 0)).collect(),
+    ))
 }
 
 /// Converts an integer to a float. The result is exact below 2^53, and shapes stay far below.

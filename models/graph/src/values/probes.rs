@@ -71,6 +71,11 @@ impl Probes {
         small.literal.is_some() && small == large
     }
 
+    pub(crate) fn fixed_integers(&self, name: &str) -> Option<&[i64]> {
+        let literal = self.small.get(name).literal.as_ref();
+        literal.filter(|_| self.is_fixed(name))?.integers()
+    }
+
     pub(crate) fn data_type(&self, name: &str) -> i32 {
         self.small.get(name).data_type
     }
