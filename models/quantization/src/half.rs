@@ -1,10 +1,9 @@
 //! Conversion of networks to f16.
 
-use crate::rewrite::vector;
 use frostline_fusion::fold_batch_norms;
-use frostline_graph::build::{float, initializer, int, node};
+use frostline_graph::build::{cast, float, initializer, node};
 use frostline_graph::onnx::{GraphProto, NodeProto, TensorProto, data_type};
-use frostline_graph::tensors::from_proto;
+use frostline_graph::tensors::{from_bytes, from_proto};
 use frostline_graph::{GraphError, Model, Shapes, drop_unread, read_names};
 use frostline_tensor::{Data, Precision, Tensor, exceeds_f16, to_f16 as halves_of};
 use std::collections::{HashMap, HashSet};
@@ -397,8 +396,9 @@ impl<'a> Rewrite<'a> {
         } else {
             for (part, bound) in [("least", -LARGEST), ("greatest", LARGEST)] {
                 let bound_name = format!("{clamped}/{part}");
+                let bytes = bound.to_le_bytes().to_vec();
                 self.weights
-                    .push(vector(&bound_name, data_type::FLOAT, &[], &bound.to_le_bytes()));
+                    .push(from_bytes(&bound_name, data_type::FLOAT, vec![], bytes));
                 clip.input.push(bound_name);
             }
         }
@@ -407,8 +407,8 @@ impl<'a> Rewrite<'a> {
     }
 
     fn cast(&mut self, from: &str, to: &str, code: i32) {
-        let cast = node("Cast", &[from], &[to]).named(&format!("{from} to {to}"));
-        self.nodes.push(cast.with([int("to", code.into())]));
+        self.nodes
+            .push(cast(from, to, code).named(&format!("{from} to {to}")));
     }
 }
 

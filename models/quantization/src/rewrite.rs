@@ -6,7 +6,7 @@ use crate::{QuantizationError, Ranges, Scheme, WeightBits};
 use frostline_graph::Model;
 use frostline_graph::build::{int, node};
 use frostline_graph::onnx::{GraphProto, NodeProto, TensorProto, data_type};
-use frostline_graph::tensors::from_proto;
+use frostline_graph::tensors::{from_bytes, from_proto};
 use frostline_tensor::Data;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -164,10 +164,12 @@ impl<'a> Rewrite<'a> {
         let scale = format!("{source}/scale");
         let zero_point = format!("{source}/zero_point");
         if !self.weights.iter().rev().any(|weight| weight.name == scale) {
+            let bytes = affine.scale.to_le_bytes().to_vec();
             self.weights
-                .push(vector(&scale, data_type::FLOAT, &[], &affine.scale.to_le_bytes()));
+                .push(from_bytes(&scale, data_type::FLOAT, vec![], bytes));
+            let bytes = vec![affine.zero_point];
             self.weights
-                .push(vector(&zero_point, data_type::UINT8, &[], &[affine.zero_point]));
+                .push(from_bytes(&zero_point, data_type::UINT8, vec![], bytes));
         }
         let quantize = node("QuantizeLinear", &[from, &scale, &zero_point], &[&integers]);
         let dequantize = node("DequantizeLinear", &[&integers, &scale, &zero_point], &[to]);
@@ -200,27 +202,19 @@ impl<'a> Rewrite<'a> {
             input.scale,
             self.weights_precision,
         );
-        let dims = &layer.weight.dims;
+        let dims = layer.weight.dims.clone();
         let of = made.label().to_owned();
         let bytes: Vec<u8> = weights.iter().map(|weight| weight.cast_unsigned()).collect();
         let weight = format!("{of}/weight");
         let axis = i64::try_from(layer.axis).unwrap_or_default();
-        self.dequantize(&weight, (data_type::INT8, dims, &bytes), &scales, axis);
+        self.dequantize(&weight, (data_type::INT8, dims, bytes), &scales, axis);
         let mut read = vec![weight];
         if !biases.is_empty() {
             let bias = format!("{of}/bias");
             let bytes: Vec<u8> = biases.iter().flat_map(|bias| bias.to_le_bytes()).collect();
             let scales: Vec<f32> = scales.iter().map(|scale| scale * input.scale).collect();
-            self.dequantize(
-                &bias,
-                (
-                    data_type::INT32,
-                    &[i64::try_from(channels).unwrap_or_default()],
-                    &bytes,
-                ),
-                &scales,
-                0,
-            );
+            let dims = vec![i64::try_from(channels).unwrap_or_default()];
+            self.dequantize(&bias, (data_type::INT32, dims, bytes), &scales, 0);
             read.push(bias);
         }
         made.input.splice(1.., read);
@@ -232,13 +226,13 @@ impl<'a> Rewrite<'a> {
     fn dequantize(
         &mut self,
         name: &str,
-        (code, dims, bytes): (i32, &[i64], &[u8]),
+        (code, dims, bytes): (i32, Vec<i64>, Vec<u8>),
         scales: &[f32],
         axis: i64,
     ) {
         let [integers, scale, zero_point] =
             ["integers", "scale", "zero_point"].map(|part| format!("{name}/{part}"));
-        let channels = [i64::try_from(scales.len()).unwrap_or_default()];
+        let channels = vec![i64::try_from(scales.len()).unwrap_or_default()];
         let scale_bytes: Vec<u8> = scales.iter().flat_map(|scale| scale.to_le_bytes()).collect();
         let width = if code == data_type::INT8 {
             size_of::<i8>()
@@ -246,9 +240,9 @@ impl<'a> Rewrite<'a> {
             size_of::<i32>()
         };
         self.weights.extend([
-            vector(&integers, code, dims, bytes),
-            vector(&scale, data_type::FLOAT, &channels, &scale_bytes),
-            vector(&zero_point, code, &channels, &vec![0; width * scales.len()]),
+            from_bytes(&integers, code, dims, bytes),
+            from_bytes(&scale, data_type::FLOAT, channels.clone(), scale_bytes),
+            from_bytes(&zero_point, code, channels, vec![0; width * scales.len()]),
         ]);
         let node = node("DequantizeLinear", &[&integers, &scale, &zero_point], &[name]);
         self.nodes.push(node.with([int("axis", axis)]));
@@ -294,14 +288,4 @@ fn numbers(tensor: &TensorProto) -> Result<Vec<f32>, QuantizationError> {
 fn elements(dims: &[i64]) -> usize {
     let sizes = dims.iter().map(|&dim| usize::try_from(dim).unwrap_or(0));
     sizes.product()
-}
-
-pub(crate) fn vector(name: &str, data_type: i32, dims: &[i64], bytes: &[u8]) -> TensorProto {
-    TensorProto {
-        name: name.into(),
-        data_type,
-        dims: dims.to_vec(),
-        raw_data: bytes.to_vec().into(),
-        ..TensorProto::default()
-    }
 }
