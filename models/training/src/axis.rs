@@ -1,7 +1,5 @@
 //! Spatial axes of a convolution or pooling.
 
-use crate::tiles::TileAxis;
-
 /// Spatial axis.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Axis {
@@ -20,16 +18,6 @@ impl Axis {
     /// Number of positions from the first to the last tap.
     pub(crate) fn span(&self) -> usize {
         self.kernel.saturating_sub(1) * self.dilation + 1
-    }
-
-    /// Returns the axis of Winograd's tiles, or `None` unless the kernel has size 3, stride 1 and no dilation.
-    pub(crate) fn tiled(&self) -> Option<TileAxis> {
-        let plain = (self.kernel, self.stride, self.dilation) == (3, 1, 1);
-        plain.then_some(TileAxis {
-            input: self.input,
-            output: self.output,
-            begin: self.begin,
-        })
     }
 
     pub(crate) fn pad_automatically(&mut self, mode: &str) {

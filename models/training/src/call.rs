@@ -13,6 +13,7 @@ pub(crate) struct Call<'a> {
     pub(crate) operands: Vec<Option<Value>>,
     /// Tensors of all other operands by input slot, which never need gradients.
     pub(crate) plain: Vec<Option<String>>,
+    /// ONNX shape of the first output.
     pub(crate) output_shape: Vec<usize>,
 }
 
@@ -20,11 +21,6 @@ impl Call<'_> {
     /// Returns the version of the ONNX operators that the node is written for.
     pub(crate) fn opset(&self) -> i64 {
         self.source.suffix.opset()
-    }
-
-    /// Returns the ONNX shape of the first output.
-    pub(crate) fn output_shape(&self) -> &[usize] {
-        &self.output_shape
     }
 
     /// Returns true if an operand, and therefore the output, needs a gradient.
@@ -64,11 +60,15 @@ impl Call<'_> {
         self.operands.iter().any(Option::is_some)
     }
 
+    /// Returns the element type of the first output, if it is known.
+    pub(crate) fn output_type(&self) -> Option<i32> {
+        let output = self.source.shapes.get(self.node.output_name(0)?)?;
+        Some(output.data_type)
+    }
+
     /// Returns true if the first output is not floating point.
     pub(crate) fn has_other_type(&self) -> bool {
-        let output = self.node.output_name(0);
-        let known = output.and_then(|name| self.source.shapes.get(name));
-        known.is_some_and(|known| !is_float(known.data_type))
+        self.output_type().is_some_and(|code| !is_float(code))
     }
 
     /// Returns the tensors of all operands, with an empty name for an omitted input. Returns `None` for a

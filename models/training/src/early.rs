@@ -4,7 +4,7 @@
 
 use crate::{Dropout, TrainingError};
 use frostline_graph::onnx::NodeProto;
-use frostline_graph::{Model, Shapes, build};
+use frostline_graph::{Changes, Links, Model, Shapes, build};
 
 /// Node indices of a norm and the Gather along an outer axis that is the only reader.
 struct Pair {
@@ -17,72 +17,40 @@ struct Pair {
 /// selects along an axis before the normalized axes.
 pub(crate) fn select_early(suffix: &Model, dropouts: &[Dropout]) -> Result<Option<Model>, TrainingError> {
     let nodes = suffix.nodes();
-    let candidates = (0..nodes.len()).filter_map(|norm| pair(suffix, norm, dropouts));
+    let links = Links::of_model(suffix);
+    let norms = nodes.iter().enumerate();
+    let candidates = norms.filter_map(|(norm, node)| pair(&links, norm, node, dropouts));
     let candidates: Vec<Pair> = candidates.collect();
     if candidates.is_empty() {
         return Ok(None);
     }
     let shapes = suffix.shapes(1)?;
-    let mut proto = suffix.clone().into_proto();
-    let Some(graph) = proto.graph.as_mut() else {
-        return Ok(None);
-    };
-    let mut moved = nodes.to_vec();
-    let mut firsts = Vec::new();
+    let mut changes = Changes::default();
     for Pair { norm, gather } in candidates {
-        let (Some(from), Some(to)) = (nodes.get(norm), nodes.get(gather)) else {
-            continue;
-        };
-        let Some([first, second]) = swapped(from, to, &shapes) else {
-            continue;
-        };
-        // The norm moves to the position of the Gather, after all inputs of both.
-        if let Some(place) = moved.get_mut(norm) {
-            *place = NodeProto::default();
+        if let (Some(from), Some(to)) = (nodes.get(norm), nodes.get(gather))
+            && let Some(nodes) = swapped(from, to, &shapes)
+        {
+            changes.remove([norm]);
+            // The norm moves to the position of the Gather, after all inputs of both.
+            changes.replace(gather, to, nodes);
         }
-        if let Some(place) = moved.get_mut(gather) {
-            *place = second;
-        }
-        firsts.push((gather, first));
     }
-    firsts.sort_by_key(|(gather, _)| *gather);
-    graph.node = ordered(moved, firsts);
-    Ok(Some(Model::from_proto(proto)?))
+    let graph = changes.applied_to(suffix.graph());
+    Ok(Some(suffix.with_graph(graph)?))
 }
 
-/// Returns the remaining nodes, and inserts the nodes of `firsts` before the given indices, which are sorted.
-fn ordered(moved: Vec<NodeProto>, firsts: Vec<(usize, NodeProto)>) -> Vec<NodeProto> {
-    let mut firsts = firsts.into_iter().peekable();
-    let mut nodes = Vec::with_capacity(moved.len());
-    for (place, node) in moved.into_iter().enumerate() {
-        nodes.extend(
-            firsts
-                .next_if(|(before, _)| *before == place)
-                .map(|(_, first)| first),
-        );
-        nodes.extend(Some(node).filter(|node| !node.op_type.is_empty()));
-    }
-    nodes
-}
-
-fn pair(suffix: &Model, norm: usize, dropouts: &[Dropout]) -> Option<Pair> {
-    let nodes = suffix.nodes();
-    let node = nodes.get(norm)?;
+fn pair(links: &Links<'_>, norm: usize, node: &NodeProto, dropouts: &[Dropout]) -> Option<Pair> {
     if node.standard_operator() != Some("LayerNormalization") {
         return None;
     }
     let [output] = node.output.as_slice() else {
         return None;
     };
-    let is_read = suffix.outputs().iter().any(|given| given.name == *output);
-    if is_read || dropouts.iter().any(|dropout| dropout.tensor == *output) {
+    if dropouts.iter().any(|dropout| dropout.tensor == *output) {
         return None;
     }
-    let mut readers = nodes
-        .iter()
-        .enumerate()
-        .filter(|(_, node)| node.input.contains(output));
-    let (gather, reader) = readers.next().filter(|_| readers.next().is_none())?;
+    let gather = links.only_reader(output)?;
+    let reader = links.node(gather)?;
     let reads = reader.standard_operator() == Some("Gather") && reader.input_name(0) == Some(output);
     reads.then_some(Pair { norm, gather })
 }

@@ -1,19 +1,20 @@
 use crate::readers::Readers;
-use frostline_graph::build;
 use frostline_graph::onnx::{
     AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfo, data_type,
 };
-use frostline_graph::tensors::{from_proto, to_float};
+use frostline_graph::tensors::{code_of, from_bytes, from_proto, to_float};
+use frostline_graph::{build, drop_unread, drop_unread_inputs};
 use frostline_tensor::DType;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Minimum operator set of gradient graphs: the first one in which all reductions read axes from an input. A
 /// suffix with a newer operator set keeps it.
 const OPSET: i64 = 18;
 
 /// The floating-point type a suffix computes in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Float {
+    #[default]
     F32,
     /// For gradient checks, because central differences need the additional digits.
     F64,
@@ -29,14 +30,11 @@ impl Float {
         }
     }
 
-    pub(crate) const fn data_type(self) -> i32 {
-        match self {
-            Self::F32 => data_type::FLOAT,
-            Self::F64 => data_type::DOUBLE,
-        }
+    pub(crate) fn data_type(self) -> i32 {
+        code_of(self.dtype())
     }
 
-    pub(crate) const fn dtype(self) -> DType {
+    pub(crate) fn dtype(self) -> DType {
         match self {
             Self::F32 => DType::F32,
             Self::F64 => DType::F64,
@@ -54,7 +52,7 @@ impl Float {
 }
 
 /// Emits ONNX nodes in order. Tensors get fresh names, and equal constants share a name.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Emitter {
     pub(crate) float: Float,
     nodes: Vec<NodeProto>,
@@ -72,17 +70,9 @@ pub(crate) struct Emitter {
 
 impl Emitter {
     pub(crate) fn new(float: Float) -> Self {
-        let (nodes, constants, renamed, products, rows) = Default::default();
         Self {
             float,
-            nodes,
-            constants,
-            renamed,
-            products,
-            rows,
-            tensors: 0,
-            hidden_zero: None,
-            backward_zero: None,
+            ..Self::default()
         }
     }
 
@@ -99,25 +89,22 @@ impl Emitter {
         inputs: &[&str],
         attributes: Vec<AttributeProto>,
     ) -> String {
-        let output = self.fresh();
-        self.push(operator, inputs, attributes, vec![output.clone()]);
+        let [output] = self.nodes(operator, inputs, attributes);
         output
     }
 
-    /// Emits a node with two outputs.
-    pub(crate) fn node_pair(
+    pub(crate) fn nodes<const N: usize>(
         &mut self,
         operator: &str,
         inputs: &[&str],
         attributes: Vec<AttributeProto>,
-    ) -> (String, String) {
-        let first = self.fresh();
-        let second = self.fresh();
-        self.push(operator, inputs, attributes, vec![first.clone(), second.clone()]);
-        (first, second)
+    ) -> [String; N] {
+        let outputs = std::array::from_fn(|_| self.fresh());
+        self.push(operator, inputs, attributes, outputs.to_vec());
+        outputs
     }
 
-    pub(crate) fn node_many(
+    fn node_many(
         &mut self,
         operator: &str,
         inputs: &[&str],
@@ -192,8 +179,7 @@ impl Emitter {
         let first = self.node("Gather", &[&flat, &first], vec![build::int("axis", 0)]);
         // Always false, because no number is greater than infinity and comparisons with NaN are false.
         let greater = self.node("Greater", &[&first, &infinite], vec![]);
-        let to = build::int("to", self.float.data_type().into());
-        self.node("Cast", &[&greater], vec![to])
+        self.to_float(&greater)
     }
 
     /// Gives a tensor the name of a graph output. A tensor that had this name before loses it.
@@ -229,11 +215,8 @@ impl Emitter {
                 .collect(),
             Float::F64 => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
         };
-        self.constant(
-            self.float.data_type(),
-            dims.iter().map(|dim| *dim as i64).collect(),
-            raw,
-        )
+        let dims = dims.iter().map(|dim| *dim as i64).collect();
+        self.constant(self.float.data_type(), dims, raw)
     }
 
     /// Returns a constant with the shape `dims` and an integer or boolean type, or `None` for other types.
@@ -274,7 +257,7 @@ impl Emitter {
             let tensor = self.add(tensor, &zero);
             return self.reshape(&tensor, dims);
         }
-        let zero = self.cast_to_int(&zero);
+        let zero = self.cast(&zero, data_type::INT64);
         let shape = self.ints(dims.iter().map(|dim| *dim as i64));
         let shape = self.add(&shape, &zero);
         self.node("Reshape", &[tensor, &shape], vec![])
@@ -289,7 +272,7 @@ impl Emitter {
     /// would keep tensors that the backward pass deliberately recomputes.
     pub(crate) fn reshape_hidden(&mut self, tensor: &str, dims: &[usize]) -> String {
         let zero = self.zero_after(tensor);
-        self.hidden_zero = Some(self.cast_to_int(&zero));
+        self.hidden_zero = Some(self.cast(&zero, data_type::INT64));
         self.reshape(tensor, dims)
     }
 
@@ -298,12 +281,17 @@ impl Emitter {
     pub(crate) fn show_shapes(&mut self, tensor: &str) {
         if self.hidden_zero.take().is_some() {
             let zero = self.zero_after(tensor);
-            self.backward_zero = Some(self.cast_to_int(&zero));
+            self.backward_zero = Some(self.cast(&zero, data_type::INT64));
         }
     }
 
-    fn cast_to_int(&mut self, tensor: &str) -> String {
-        self.node("Cast", &[tensor], vec![build::int("to", data_type::INT64.into())])
+    /// Converts `tensor` to the type of the suffix. True becomes 1 and false 0.
+    pub(crate) fn to_float(&mut self, tensor: &str) -> String {
+        self.cast(tensor, self.float.data_type())
+    }
+
+    pub(crate) fn cast(&mut self, tensor: &str, code: i32) -> String {
+        self.node("Cast", &[tensor], vec![build::int("to", code.into())])
     }
 
     /// Hides or shows the shapes of the nodes emitted next, for the backward pass.
@@ -482,35 +470,23 @@ impl Emitter {
     pub(crate) fn finish(
         self,
         opset: i64,
-        mut inputs: Vec<ValueInfo>,
+        inputs: Vec<ValueInfo>,
         outputs: Vec<ValueInfo>,
         mut initializer: Vec<TensorProto>,
     ) -> ModelProto {
-        let mut needed: BTreeSet<String> = outputs.iter().map(|output| output.name.clone()).collect();
-        let mut nodes = Vec::new();
-        for mut node in self.nodes.into_iter().rev() {
-            for name in node.input.iter_mut().chain(&mut node.output) {
-                if let Some(renamed) = self.renamed.get(name) {
-                    renamed.clone_into(name);
-                }
-            }
-            if node.output.iter().any(|output| needed.contains(output)) {
-                needed.extend(node.input.iter().cloned());
-                nodes.push(node);
+        let mut nodes = self.nodes;
+        let ends = nodes
+            .iter_mut()
+            .flat_map(|node| node.input.iter_mut().chain(&mut node.output));
+        for name in ends {
+            if let Some(renamed) = self.renamed.get(name) {
+                renamed.clone_into(name);
             }
         }
-        nodes.reverse();
         let constants = self.constants.into_iter();
-        initializer.extend(constants.map(|((data_type, dims, raw), name)| TensorProto {
-            name,
-            data_type,
-            dims,
-            raw_data: raw.into(),
-            ..Default::default()
-        }));
-        initializer.retain(|tensor| needed.contains(&tensor.name));
-        inputs.retain(|input| needed.contains(&input.name));
-        let graph = GraphProto {
+        initializer
+            .extend(constants.map(|((data_type, dims, raw), name)| from_bytes(&name, data_type, dims, raw)));
+        let mut graph = GraphProto {
             name: "training".into(),
             node: nodes,
             initializer,
@@ -518,6 +494,8 @@ impl Emitter {
             output: outputs,
             ..Default::default()
         };
+        drop_unread(&mut graph);
+        drop_unread_inputs(&mut graph);
         build::model(opset.max(OPSET), graph)
     }
 }

@@ -1,4 +1,4 @@
-use crate::readers::{Readers, VIEWS};
+use crate::readers::{Readers, is_view};
 use crate::training_graph::TrainingGraph;
 use crate::update::GraphKind;
 use crate::{StateSlot, StepSettings, TrainingError};
@@ -161,7 +161,7 @@ impl<'a> Liveness<'a> {
             bytes: 0,
         };
         for (index, node) in walk.nodes.iter().enumerate() {
-            let view = VIEWS.contains(&node.op_type.as_str())
+            let view = is_view(node)
                 && !walk
                     .elsewhere
                     .contains(node.output.first().map_or("", String::as_str));

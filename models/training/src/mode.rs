@@ -1,27 +1,12 @@
 use crate::TrainingError;
 use crate::range::fraction;
 use frostline_graph::Model;
-use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::ops::Range;
 
 /// Treatment of BatchNormalization. It has no effect if the exporter folded the operator into the preceding
 /// convolution.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Hash,
-    Default,
-    Serialize,
-    Deserialize,
-    strum::EnumString,
-    strum::VariantNames,
-)]
-#[serde(rename_all = "snake_case")]
-#[strum(serialize_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum BatchNorm {
     /// Normalizes with the stored statistics, which do not change. Scale and bias are trained.
     #[default]

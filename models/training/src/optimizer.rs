@@ -1,8 +1,9 @@
 use crate::TrainingError;
 use crate::emitter::Emitter;
+use crate::parameter::Parameter;
 use crate::range::{above_zero, fraction, held, not_negative};
+use crate::settings::StepSettings;
 use crate::state::{SlotKind, StateBuilder};
-use frostline_graph::build;
 use frostline_graph::onnx::data_type;
 use frostline_tensor::Data;
 use std::collections::BTreeMap;
@@ -72,28 +73,19 @@ impl Optimizer {
 
 /// Parameter to update.
 pub(crate) struct Update<'a> {
-    /// Name of the parameter in the suffix.
-    pub(crate) name: &'a str,
-    /// Current value in the slot's form.
-    pub(crate) weight: &'a str,
+    pub(crate) parameter: &'a Parameter<'a>,
     /// Gradient in the slot's form.
     pub(crate) gradient: &'a str,
-    /// Shape of the state slot.
-    pub(crate) dims: &'a [usize],
-    /// Factor for the learning rate.
-    pub(crate) factor: f64,
-    /// Number of the step counter.
-    pub(crate) counter: u32,
     /// Tensors that still read the weight after the gradient is computed. The new value is written after
     /// them.
     pub(crate) after: &'a [String],
 }
 
 /// Emits the updates of a step and shares the common scalars.
-pub(crate) struct Updater {
-    optimizer: Optimizer,
+pub(crate) struct Updater<'a> {
+    settings: &'a StepSettings,
     /// Tensor with the learning rate, a scalar.
-    rate: String,
+    rate: &'a str,
     /// Learning rates by the bits of the factor and by step counter.
     rates: BTreeMap<(u64, u32), Rate>,
     /// Bias corrections by step counter.
@@ -103,23 +95,15 @@ pub(crate) struct Updater {
 /// Scalars derived from a learning rate.
 #[derive(Clone)]
 struct Rate {
-    rate: String,
-    /// Set for AdamW.
-    steps: Option<AdamSteps>,
-}
-
-#[derive(Clone)]
-struct AdamSteps {
-    /// Set to `1 - rate·weight_decay` if weight decay is enabled.
-    shrink: Option<String>,
-    /// `rate / (1 - beta1^step)`.
+    /// Factor of the direction. For AdamW, this is `rate / (1 - beta1^step)`.
     size: String,
-    /// `sqrt(1 - beta2^step)`.
-    second: String,
+    /// Factor of the weight, `1 - rate·weight_decay`, if AdamW has weight decay.
+    shrink: Option<String>,
+    /// `sqrt(1 - beta2^step)` for AdamW.
+    second: Option<String>,
 }
 
 /// Bias corrections of AdamW for the current step.
-#[derive(Clone)]
 struct Corrections {
     /// `1 - beta1^step`, an `f64` scalar.
     first: String,
@@ -127,11 +111,11 @@ struct Corrections {
     second: String,
 }
 
-impl Updater {
-    pub(crate) fn new(optimizer: Optimizer, rate: &str) -> Self {
+impl<'a> Updater<'a> {
+    pub(crate) fn new(settings: &'a StepSettings, rate: &'a str) -> Self {
         Self {
-            optimizer,
-            rate: rate.to_owned(),
+            settings,
+            rate,
             rates: BTreeMap::new(),
             corrections: BTreeMap::new(),
         }
@@ -144,58 +128,61 @@ impl Updater {
         state: &mut StateBuilder,
         update: &Update<'_>,
     ) -> String {
-        let rate = self.rate(emit, state, update);
-        match (self.optimizer, &rate.steps) {
-            (
-                Optimizer::AdamW {
-                    beta1,
-                    beta2,
-                    epsilon,
-                    ..
-                },
-                Some(steps),
-            ) => {
-                let direction = adam(emit, state, update, [beta1, beta2, epsilon], &steps.second);
-                let size = emit.delayed(&steps.size, update.after);
-                let step = emit.mul(&direction, &size);
-                match &steps.shrink {
-                    Some(shrink) => {
-                        let shrunk = emit.mul(update.weight, shrink);
-                        emit.sub(&shrunk, &step)
-                    }
-                    None => emit.sub(update.weight, &step),
-                }
+        let rate = self.rate(emit, state, update.parameter.name);
+        let direction = match self.settings.optimizer {
+            Optimizer::Sgd {
+                momentum,
+                nesterov,
+                weight_decay,
+            } => descent(emit, state, update, [momentum, weight_decay], nesterov),
+            Optimizer::AdamW {
+                beta1,
+                beta2,
+                epsilon,
+                ..
+            } => {
+                let correction = rate.second.as_deref().unwrap_or_default();
+                adam(emit, state, update, [beta1, beta2, epsilon], correction)
             }
-            (optimizer, ..) => {
-                let direction = descent(emit, state, update, optimizer);
-                let rate = emit.delayed(&rate.rate, update.after);
-                let step = emit.mul(&direction, &rate);
-                emit.sub(update.weight, &step)
+        };
+        let size = emit.delayed(&rate.size, update.after);
+        let step = emit.mul(&direction, &size);
+        let weight = &update.parameter.slot;
+        match &rate.shrink {
+            Some(shrink) => {
+                let shrunk = emit.mul(weight, shrink);
+                emit.sub(&shrunk, &step)
             }
+            None => emit.sub(weight, &step),
         }
     }
 
-    fn rate(&mut self, emit: &mut Emitter, state: &mut StateBuilder, update: &Update<'_>) -> Rate {
-        let of = (update.factor.to_bits(), update.counter);
+    fn rate(&mut self, emit: &mut Emitter, state: &mut StateBuilder, name: &str) -> Rate {
+        let factor = self.settings.rate_factors.get(name).copied().unwrap_or(1.0);
+        let counter = self.settings.step_counters.get(name).copied().unwrap_or(0);
+        let of = (factor.to_bits(), counter);
         if let Some(known) = self.rates.get(&of) {
             return known.clone();
         }
-        let rate = emit.scale(&self.rate, update.factor);
-        let steps = match self.optimizer {
+        let rate = emit.scale(self.rate, factor);
+        let made = match self.settings.optimizer {
+            Optimizer::Sgd { .. } => Rate {
+                size: rate,
+                shrink: None,
+                second: None,
+            },
             Optimizer::AdamW {
                 beta1,
                 beta2,
                 weight_decay,
                 ..
             } => {
-                let corrections = self.corrections.entry(update.counter);
-                let corrections = corrections
-                    .or_insert_with(|| Corrections::new(emit, state, update.counter, [beta1, beta2]));
-                Some(AdamSteps::new(emit, &rate, weight_decay, corrections))
+                let corrections = self.corrections.entry(counter);
+                let corrections =
+                    corrections.or_insert_with(|| Corrections::new(emit, state, counter, [beta1, beta2]));
+                Rate::corrected(emit, &rate, weight_decay, corrections)
             }
-            Optimizer::Sgd { .. } => None,
         };
-        let made = Rate { rate, steps };
         self.rates.insert(of, made.clone());
         made
     }
@@ -206,30 +193,26 @@ fn descent(
     emit: &mut Emitter,
     state: &mut StateBuilder,
     update: &Update<'_>,
-    optimizer: Optimizer,
+    [momentum, weight_decay]: [f64; 2],
+    nesterov: bool,
 ) -> String {
-    let Optimizer::Sgd {
-        momentum,
-        nesterov,
-        weight_decay,
-    } = optimizer
-    else {
-        return update.gradient.to_owned();
-    };
+    let Parameter {
+        name, slot: weight, ..
+    } = update.parameter;
     if momentum == 0.0 {
-        return add_scaled(emit, update, update.weight, weight_decay);
+        return add_scaled(emit, update, weight, weight_decay);
     }
-    let mut before = state.zeros_like(update.name, SlotKind::Momentum);
+    let mut before = state.zeros_like(name, SlotKind::Momentum);
     if weight_decay != 0.0 {
-        let decay = emit.scale(update.weight, weight_decay / momentum);
+        let decay = emit.scale(weight, weight_decay / momentum);
         before = emit.add(&before, &decay);
     }
     let velocity = add_scaled(emit, update, &before, momentum);
-    state.next(emit, update.name, SlotKind::Momentum, &velocity);
+    state.next(emit, name, SlotKind::Momentum, &velocity);
     if !nesterov {
         return velocity;
     }
-    let direction = add_scaled(emit, update, update.weight, weight_decay);
+    let direction = add_scaled(emit, update, weight, weight_decay);
     let ahead = emit.scale(&velocity, momentum);
     emit.add(&direction, &ahead)
 }
@@ -239,7 +222,7 @@ fn add_scaled(emit: &mut Emitter, update: &Update<'_>, addend: &str, factor: f64
     if factor == 0.0 {
         return update.gradient.to_owned();
     }
-    emit.product_plus(update.gradient, addend, factor, update.dims)
+    emit.product_plus(update.gradient, addend, factor, &update.parameter.slot_dims)
         .unwrap_or_else(|| {
             let scaled = emit.scale(addend, factor);
             emit.add(&scaled, update.gradient)
@@ -253,7 +236,7 @@ impl Corrections {
         let root = emit.node("Sqrt", &[&second], vec![]);
         Self {
             first,
-            second: narrow(emit, &root),
+            second: emit.to_float(&root),
         }
     }
 }
@@ -268,7 +251,7 @@ fn count_step(emit: &mut Emitter, state: &mut StateBuilder, joined: u32) -> Stri
     let one = emit.integer(1);
     let step = emit.add(&before, &one);
     state.next(emit, &name, SlotKind::Step, &step);
-    widen(emit, &step)
+    emit.cast(&step, data_type::DOUBLE)
 }
 
 /// Emits `1 - beta^step` in `f64`, because `f32` loses four digits in the first steps if beta is close to 1.
@@ -279,30 +262,20 @@ fn bias(emit: &mut Emitter, beta: f64, step: &str) -> String {
     emit.sub(&one, &power)
 }
 
-fn widen(emit: &mut Emitter, scalar: &str) -> String {
-    let to = build::int("to", data_type::DOUBLE.into());
-    emit.node("Cast", &[scalar], vec![to])
-}
-
-/// Converts an `f64` scalar to the type of the suffix.
-fn narrow(emit: &mut Emitter, scalar: &str) -> String {
-    let to = build::int("to", emit.float.data_type().into());
-    emit.node("Cast", &[scalar], vec![to])
-}
-
-impl AdamSteps {
-    fn new(emit: &mut Emitter, rate: &str, weight_decay: f64, corrections: &Corrections) -> Self {
+impl Rate {
+    /// Returns the scalars of AdamW.
+    fn corrected(emit: &mut Emitter, rate: &str, weight_decay: f64, corrections: &Corrections) -> Self {
         let shrink = (weight_decay != 0.0).then(|| {
             let decay = emit.scale(rate, weight_decay);
             let one = emit.scalar(1.0);
             emit.sub(&one, &decay)
         });
-        let wide = widen(emit, rate);
+        let wide = emit.cast(rate, data_type::DOUBLE);
         let size = emit.div(&wide, &corrections.first);
         Self {
             shrink,
-            size: narrow(emit, &size),
-            second: corrections.second.clone(),
+            size: emit.to_float(&size),
+            second: Some(corrections.second.clone()),
         }
     }
 }
@@ -316,14 +289,15 @@ fn adam(
     [beta1, beta2, epsilon]: [f64; 3],
     correction: &str,
 ) -> String {
-    let mean = state.zeros_like(update.name, SlotKind::First);
+    let name = update.parameter.name;
+    let mean = state.zeros_like(name, SlotKind::First);
     let mean = blend(emit, &mean, beta1, update.gradient);
-    state.next(emit, update.name, SlotKind::First, &mean);
+    state.next(emit, name, SlotKind::First, &mean);
 
     let square = emit.mul(update.gradient, update.gradient);
-    let variance = state.zeros_like(update.name, SlotKind::Second);
+    let variance = state.zeros_like(name, SlotKind::Second);
     let variance = blend(emit, &variance, beta2, &square);
-    state.next(emit, update.name, SlotKind::Second, &variance);
+    state.next(emit, name, SlotKind::Second, &variance);
 
     let root = emit.node("Sqrt", &[&variance], vec![]);
     let corrected = emit.div(&root, correction);

@@ -1,68 +1,44 @@
 //! Data flow between nodes, used to decide if a step can write the next tensor of a slot in place.
 
 use frostline_graph::onnx::NodeProto;
-use std::collections::HashMap;
+use frostline_graph::{Links, read_names};
+use std::collections::HashSet;
 
 /// Operators with an output that can share the memory of the first input.
-pub(crate) const VIEWS: [&str; 5] = ["Reshape", "Identity", "Flatten", "Squeeze", "Unsqueeze"];
+const VIEWS: [&str; 5] = ["Reshape", "Identity", "Flatten", "Squeeze", "Unsqueeze"];
 
 /// Edges between nodes.
-pub(crate) struct Readers<'a> {
-    nodes: &'a [NodeProto],
-    makers: HashMap<&'a str, usize>,
-    readers: HashMap<&'a str, Vec<usize>>,
-}
+pub(crate) struct Readers<'a>(Links<'a>);
 
 impl<'a> Readers<'a> {
     pub(crate) fn new(nodes: &'a [NodeProto]) -> Self {
-        let mut makers = HashMap::new();
-        let mut readers = HashMap::<&str, Vec<usize>>::new();
-        for (index, node) in nodes.iter().enumerate() {
-            makers.extend(node.output.iter().map(|name| (name.as_str(), index)));
-            for name in &node.input {
-                readers.entry(name).or_default().push(index);
-            }
-        }
-        Self {
-            nodes,
-            makers,
-            readers,
-        }
+        Self(Links::new(nodes))
     }
 
     /// Returns the index of the node that computes `tensor`, or `None` for inputs and constants.
     pub(crate) fn maker(&self, tensor: &str) -> Option<usize> {
-        self.makers.get(tensor).copied()
+        self.0.producer(tensor).map(|(index, _)| index)
     }
 
     /// Returns the index of the node that computes `tensor`, looking through transposes and views. Returns
     /// `None` for inputs and constants.
     pub(crate) fn origin(&self, tensor: &str) -> Option<usize> {
-        let mut origin = self.maker(tensor)?;
-        while let Some(node) = self.nodes.get(origin) {
-            let rearranges = node.op_type == "Transpose" || VIEWS.contains(&node.op_type.as_str());
-            let input = node.input.first().filter(|_| rearranges);
-            match input.and_then(|input| self.maker(input)) {
-                Some(maker) => origin = maker,
+        let (mut origin, mut node) = self.0.producer(tensor)?;
+        while node.op_type == "Transpose" || is_view(node) {
+            match node.input.first().and_then(|input| self.0.producer(input)) {
+                Some(maker) => (origin, node) = maker,
                 None => break,
             }
         }
         Some(origin)
     }
 
-    /// Returns a flag for every node that is true if the node is needed for one of these tensors.
-    pub(crate) fn needed_for<'b>(&self, tensors: impl IntoIterator<Item = &'b str>) -> Vec<bool> {
-        let mut needed = vec![false; self.nodes.len()];
-        let mut open: Vec<usize> = tensors.into_iter().filter_map(|name| self.maker(name)).collect();
-        while let Some(index) = open.pop() {
-            let Some(seen) = needed.get_mut(index).filter(|seen| !**seen) else {
-                continue;
-            };
-            *seen = true;
-            let inputs = self.nodes.get(index).map(|node| node.input.iter());
-            open.extend(inputs.into_iter().flatten().filter_map(|name| self.maker(name)));
-        }
-        needed
+    /// Returns the nodes that are needed for one of these tensors.
+    pub(crate) fn needed_for<'b>(&self, tensors: impl IntoIterator<Item = &'b str>) -> HashSet<usize>
+    where
+        'a: 'b,
+    {
+        self.0.upstream(tensors, read_names)
     }
 
     /// Returns the nodes that read the memory of `tensor`, directly or through views.
@@ -70,10 +46,9 @@ impl<'a> Readers<'a> {
         let mut found = Vec::new();
         let mut open = vec![tensor];
         while let Some(name) = open.pop() {
-            for &index in self.readers.get(name).into_iter().flatten() {
+            for &index in self.0.readers(name) {
                 found.push(index);
-                let node = self.nodes.get(index);
-                let view = node.filter(|node| VIEWS.contains(&node.op_type.as_str()));
+                let view = self.0.node(index).filter(|node| is_view(node));
                 open.extend(
                     view.into_iter()
                         .flat_map(|node| node.output.iter().map(String::as_str)),
@@ -90,19 +65,23 @@ impl<'a> Readers<'a> {
             && self
                 .readers(input)
                 .into_iter()
-                .all(|index| needed.get(index).copied().unwrap_or_default())
+                .all(|index| needed.contains(&index))
     }
 
     /// Returns the first outputs of the `live` nodes that read `input` and are not needed for `gradient`.
-    pub(crate) fn late(&self, input: &str, gradient: &str, live: &[bool]) -> Vec<String> {
+    pub(crate) fn late(&self, input: &str, gradient: &str, live: &HashSet<usize>) -> Vec<String> {
         let needed = self.needed_for([gradient]);
         let readers = self.readers(input).into_iter();
-        let late =
-            readers.filter(|index| live.get(*index) == Some(&true) && needed.get(*index) != Some(&true));
-        let nodes = late.filter_map(|index| self.nodes.get(index));
-        let read = nodes.filter(|node| !VIEWS.contains(&node.op_type.as_str()));
+        let late = readers.filter(|index| live.contains(index) && !needed.contains(index));
+        let nodes = late.filter_map(|index| self.0.node(index));
+        let read = nodes.filter(|node| !is_view(node));
         read.filter_map(|node| node.output.first().cloned()).collect()
     }
+}
+
+/// Returns true if the output can share the memory of the first input.
+pub(crate) fn is_view(node: &NodeProto) -> bool {
+    VIEWS.contains(&node.op_type.as_str())
 }
 
 #[cfg(test)]
@@ -119,11 +98,11 @@ mod tests {
             node("Mul", &["y", "rate"], &["gradient"]),
             node("Sub", &["w", "gradient"], &["next"]),
         ];
-        let live = [true, true, true, true, false];
+        let live = HashSet::from([0, 1, 2, 3]);
         let readers = Readers::new(&nodes);
         assert!(!readers.is_read_before("w", "next"));
         assert_eq!(readers.late("w", "gradient", &live), ["dx"]);
-        assert!(readers.late("w", "gradient", &[true, true, false]).is_empty());
+        assert!(readers.late("w", "gradient", &HashSet::from([0, 1])).is_empty());
         nodes[3] = node("Sum", &["y", "dx"], &["gradient"]);
         let readers = Readers::new(&nodes);
         assert!(readers.is_read_before("w", "next"));

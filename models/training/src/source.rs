@@ -2,9 +2,8 @@ use crate::TrainingError;
 use crate::emitter::Float;
 use crate::mode::{BatchNorm, read_by_batch_norm};
 use frostline_graph::onnx::TensorProto;
-use frostline_graph::onnx::data_type::is_float;
 use frostline_graph::tensors::integers;
-use frostline_graph::{Model, Shapes};
+use frostline_graph::{Links, Model, Shapes, read_names};
 use frostline_tensor::DType;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -60,7 +59,7 @@ impl<'a> Source<'a> {
         Ok(Self {
             suffix,
             shapes,
-            constants: constants(suffix),
+            constants: suffix.constants_of_any_float(),
             input,
             input_dims: entry.dims,
             output,
@@ -109,43 +108,13 @@ impl<'a> Source<'a> {
 
     /// Returns true if the value `name` is computed from weights only, not from the input.
     pub(crate) fn is_derived(&self, name: &str) -> bool {
-        let mut open = vec![name];
-        let mut seen = HashSet::new();
-        while let Some(name) = open.pop() {
-            if name == self.input {
-                return false;
-            }
-            let inputs = self
-                .suffix
-                .nodes()
-                .iter()
-                .find(|node| node.output.iter().any(|output| output == name))
-                .into_iter();
-            let inputs = inputs.flat_map(|node| &node.input).map(String::as_str);
-            open.extend(inputs.filter(|input| seen.insert(*input)));
-        }
-        true
+        let links = Links::of_model(self.suffix);
+        let nodes = links.upstream([name], read_names);
+        let mut nodes = nodes.into_iter().filter_map(|index| links.node(index));
+        name != self.input && nodes.all(|node| node.input.iter().all(|input| input != self.input))
     }
 }
 
 fn unknown_shape(name: &str) -> TrainingError {
     TrainingError::suffix(format!("shape inference failed for '{name}'"))
-}
-
-/// Returns the stored tensors by name, including their copies: exporters store equal tensors once.
-fn constants(suffix: &Model) -> HashMap<&str, &TensorProto> {
-    let mut constants = suffix.initializers();
-    for node in suffix.nodes() {
-        let stored = match node.standard_operator() {
-            Some("Constant") => node.tensor("value"),
-            Some("Identity") => node.input_name(0).and_then(|name| constants.get(name).copied()),
-            Some("Cast") if node.casts_to_float() => {
-                let stored = node.input_name(0).and_then(|name| constants.get(name).copied());
-                stored.filter(|stored| is_float(stored.data_type))
-            }
-            _ => None,
-        };
-        constants.extend(node.output_name(0).zip(stored));
-    }
-    constants
 }

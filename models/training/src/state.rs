@@ -234,9 +234,13 @@ impl StateBuilder {
 
     /// Adds a slot of zeros with the shape of the slot of weight `name`. Returns the input.
     pub(crate) fn zeros_like(&mut self, name: &str, kind: SlotKind) -> String {
-        self.like(name, |slot| StateSlot {
-            kernel: slot.kernel.clone(),
-            ..StateSlot::new(kind, name, zeroed(&slot.initial))
+        self.like(name, |slot| {
+            let zeros = Tensor::zeros(slot.dtype, slot.shape.clone());
+            let zeros = zeros.unwrap_or_else(|_| slot.initial.clone());
+            StateSlot {
+                kernel: slot.kernel.clone(),
+                ..StateSlot::new(kind, name, zeros)
+            }
         })
     }
 
@@ -300,16 +304,4 @@ impl StateBuilder {
 pub(crate) fn describe(name: &str, dtype: DType, dims: &[usize]) -> ValueInfo {
     let axes: Vec<Axis> = dims.iter().map(|dim| Axis::Fixed(*dim)).collect();
     value(name, code_of(dtype), &axes)
-}
-
-fn zeroed(tensor: &Tensor) -> Tensor {
-    let mut zeros = tensor.clone();
-    let data = match tensor.data() {
-        Data::F64(values) => Data::F64(vec![0.0; values.len()]),
-        data => Data::F32(vec![0.0; data.len()]),
-    };
-    if let Ok(tensor) = Tensor::new(tensor.shape().clone(), data) {
-        zeros = tensor;
-    }
-    zeros
 }

@@ -1,23 +1,19 @@
+use crate::axis::Axis;
+
 /// Divides the input and output of a 3 x 3 convolution with stride 1 into tiles. A tile reads 4 x 4 input
 /// positions and computes 2 x 2 output positions. Both tiles and positions in tiles are in row-major order.
 #[derive(Debug, Clone)]
 pub(crate) struct Tiles {
-    rows: TileAxis,
-    columns: TileAxis,
-}
-
-/// Spatial axis.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct TileAxis {
-    pub(crate) input: usize,
-    pub(crate) output: usize,
-    /// Padding before the first element.
-    pub(crate) begin: usize,
+    rows: Axis,
+    columns: Axis,
 }
 
 impl Tiles {
-    pub(crate) fn new(rows: TileAxis, columns: TileAxis) -> Self {
-        Self { rows, columns }
+    /// Returns `None` unless the kernel is 3 x 3 with stride 1 and no dilation.
+    pub(crate) fn new(rows: Axis, columns: Axis) -> Option<Self> {
+        let mut axes = [rows, columns].into_iter();
+        let fits = axes.all(|axis| (axis.kernel, axis.stride, axis.dilation) == (3, 1, 1));
+        fits.then_some(Self { rows, columns })
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -35,15 +31,10 @@ impl Tiles {
     /// Returns the input positions of all tiles, place by place. The position [`Self::inputs`] represents
     /// padding.
     pub(crate) fn input_positions(&self) -> Vec<usize> {
-        let seen = |axis: &TileAxis, place: usize, tile: usize| {
-            let position = (2 * tile + place).checked_sub(axis.begin);
-            position.filter(|position| *position < axis.input)
-        };
-        let width = self.columns.input;
         self.each(
             4,
-            |axis, place, tile| seen(axis, place, tile),
-            width,
+            |axis, place, tile| axis.input_of(2 * tile, place),
+            self.columns.input,
             self.inputs(),
         )
     }
@@ -64,7 +55,7 @@ impl Tiles {
     fn each(
         &self,
         places: usize,
-        position: impl Fn(&TileAxis, usize, usize) -> Option<usize>,
+        position: impl Fn(&Axis, usize, usize) -> Option<usize>,
         width: usize,
         none: usize,
     ) -> Vec<usize> {
@@ -123,7 +114,7 @@ impl Tiles {
     }
 }
 
-impl TileAxis {
+impl Axis {
     fn tiles(&self) -> usize {
         self.output.div_ceil(2)
     }
@@ -153,12 +144,16 @@ mod tests {
     use super::*;
 
     fn tiles(input: [usize; 2], begin: [usize; 2], end: [usize; 2]) -> Tiles {
-        let axis = |input, begin, end| TileAxis {
+        let axis = |input, begin, end| Axis {
             input,
             output: input + begin + end - 2,
+            kernel: 3,
+            stride: 1,
+            dilation: 1,
             begin,
+            end,
         };
-        Tiles::new(axis(input[0], begin[0], end[0]), axis(input[1], begin[1], end[1]))
+        Tiles::new(axis(input[0], begin[0], end[0]), axis(input[1], begin[1], end[1])).unwrap()
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Emits the next state from the gradients.
 
-use crate::emitter::{Emitter, Float};
+use crate::emitter::Emitter;
 use crate::optimizer::{Update, Updater};
 use crate::parameter::Parameter;
 use crate::settings::StepSettings;
@@ -100,7 +100,7 @@ impl StateUpdate<'_> {
         due.sort_by_key(|due| std::cmp::Reverse(due.made));
         let emit = &mut self.tape.emit;
         let settings = self.settings;
-        let mut updater = Updater::new(settings.optimizer, LEARNING_RATE);
+        let mut updater = Updater::new(settings, LEARNING_RATE);
         for PendingUpdate {
             parameter,
             gradient,
@@ -110,12 +110,8 @@ impl StateUpdate<'_> {
         {
             let next = gradient.map(|gradient| {
                 let update = Update {
-                    name: parameter.name,
-                    weight: &parameter.slot,
+                    parameter,
                     gradient,
-                    dims: &parameter.slot_dims,
-                    factor: settings.rate_factors.get(parameter.name).copied().unwrap_or(1.0),
-                    counter: settings.step_counters.get(parameter.name).copied().unwrap_or(0),
                     after: &after,
                 };
                 updater.apply(emit, self.state, &update)
@@ -163,10 +159,7 @@ impl StateUpdate<'_> {
     /// update resets it.
     fn total(&mut self, count: &str) -> String {
         let emit = &mut self.tape.emit;
-        let zero = match emit.float {
-            Float::F32 => Data::F32(vec![0.0]),
-            Float::F64 => Data::F64(vec![0.0]),
-        };
+        let zero = Data::zeros(emit.float.dtype(), 1);
         let before = self.state.scalar("", SlotKind::Count, zero);
         let next = match self.part {
             GraphKind::Step => emit.add(&before, count),

@@ -31,7 +31,7 @@ impl Windows {
     /// `input`.
     pub(crate) fn new(call: &Call<'_>, input: &[usize], kernel: &[usize]) -> Result<Self, TrainingError> {
         let rank = input.len();
-        let output = call.output_shape().get(2..).unwrap_or_default();
+        let output = call.output_shape.get(2..).unwrap_or_default();
         let strides = call.sizes("strides", rank, 1)?;
         let dilations = call.sizes("dilations", rank, 1)?;
         let pads = call.sizes("pads", 2 * rank, 0)?;
@@ -110,7 +110,7 @@ impl Windows {
     /// Returns Winograd's tiles, or `None` unless the kernel is 3 x 3 with stride 1 and no dilation.
     pub(crate) fn tiles(&self) -> Option<Tiles> {
         match self.axes.as_slice() {
-            [rows, columns] => Some(Tiles::new(rows.tiled()?, columns.tiled()?)),
+            &[rows, columns] => Tiles::new(rows, columns),
             _ => None,
         }
     }

@@ -1,7 +1,7 @@
 //! Smooth and hard activations other than ReLU, with the slopes of PyTorch at kinks.
 
-use super::arithmetic::{accumulate, operand};
-use super::elementwise::{ones_where, unary};
+use super::arithmetic::{accumulate, common_form, operand};
+use super::elementwise::{Tensors, unary};
 use crate::TrainingError;
 use crate::call::Call;
 use crate::emitter::Emitter;
@@ -15,37 +15,15 @@ fn where_positive(emit: &mut Emitter, tensor: &str, positive: &str, other: &str)
     emit.node("Where", &[&above, positive, other], vec![])
 }
 
-fn plus(emit: &mut Emitter, tensor: &str, number: f64) -> String {
-    let number = emit.scalar(number);
-    emit.add(tensor, &number)
-}
-
-/// Emits `max(0, min(1, alpha·x + beta))`. The slope is 0 at both bounds.
-pub(super) fn hard_sigmoid(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    let alpha = call.float("alpha", 0.2);
-    let beta = call.float("beta", 0.5);
-    unary(
-        tape,
-        call,
-        move |emit, x| hard_step(emit, x, alpha, beta),
-        move |emit, at| {
-            let half = emit.scalar(0.5);
-            let centered = emit.sub(at.y, &half);
-            let distance = emit.node("Abs", &[&centered], vec![]);
-            let between = emit.node("Less", &[&distance, &half], vec![]);
-            let between = ones_where(emit, &between);
-            let slope = emit.scale(at.dy, alpha);
-            emit.mul(&slope, &between)
-        },
-    )
-}
-
-fn hard_step(emit: &mut Emitter, x: &str, alpha: f64, beta: f64) -> String {
-    let settings = vec![
-        build::float("alpha", alpha as f32),
-        build::float("beta", beta as f32),
-    ];
-    emit.node("HardSigmoid", &[x], settings)
+/// Gradient of `max(0, min(1, alpha·x + beta))`. The slope is 0 at both bounds.
+pub(super) fn hard_sigmoid(emit: &mut Emitter, at: &Tensors<'_>) -> String {
+    let half = emit.scalar(0.5);
+    let centered = emit.sub(at.y, &half);
+    let distance = emit.node("Abs", &[&centered], vec![]);
+    let between = emit.node("Less", &[&distance, &half], vec![]);
+    let between = emit.to_float(&between);
+    let slope = emit.scale(at.dy, at.float("alpha", 0.2));
+    emit.mul(&slope, &between)
 }
 
 /// Emits `x · h` with `h = hard_sigmoid(x)` and `alpha = 1/6`. The slope is `h`, plus `x/6 = h - 1/2` between
@@ -63,7 +41,7 @@ pub(super) fn hard_swish(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Trai
             let half = emit.scalar(0.5);
             let distance = emit.node("Abs", &[at.x], vec![]);
             let between = emit.node("Less", &[&distance, &three], vec![]);
-            let between = ones_where(emit, &between);
+            let between = emit.to_float(&between);
             let gate = hard_gate(emit, at.x);
             let more = emit.sub(&gate, &half);
             let more = emit.mul(&more, &between);
@@ -74,7 +52,8 @@ pub(super) fn hard_swish(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Trai
 }
 
 fn hard_gate(emit: &mut Emitter, x: &str) -> String {
-    hard_step(emit, x, 1.0 / 6.0, 0.5)
+    let settings = vec![build::float("alpha", 1.0 / 6.0), build::float("beta", 0.5)];
+    emit.node("HardSigmoid", &[x], settings)
 }
 
 /// Emits `x · sigmoid(alpha·x)`, the SiLU of PyTorch. The slope is `s + alpha·y·(1 - s)`.
@@ -132,24 +111,15 @@ fn tanh_of_softplus(emit: &mut Emitter, x: &str) -> String {
     emit.node("Tanh", &[&soft], vec![])
 }
 
-/// Emits `alpha·(exp(x) - 1)` below 0.
-pub(super) fn elu(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    let alpha = call.float("alpha", 1.0);
-    exponential(
-        tape,
-        call,
-        move |emit, x| {
-            let setting = build::float("alpha", alpha as f32);
-            emit.node("Elu", &[x], vec![setting])
-        },
-        [1.0, 1.0, alpha],
-    )
+/// Gradient of `alpha·(exp(x) - 1)` below 0.
+pub(super) fn elu(emit: &mut Emitter, at: &Tensors<'_>) -> String {
+    exponential(emit, at, [1.0, 1.0, at.float("alpha", 1.0)])
 }
 
 /// Emits `alpha·(exp(x / alpha) - 1)` below 0, as an ELU between two scalings.
 pub(super) fn celu(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let alpha = call.float("alpha", 1.0);
-    exponential(
+    unary(
         tape,
         call,
         move |emit, x| {
@@ -157,78 +127,49 @@ pub(super) fn celu(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
             let bent = emit.node("Elu", &[&scaled], vec![]);
             emit.scale(&bent, alpha)
         },
-        [1.0, 1.0 / alpha, 1.0],
+        move |emit, at| exponential(emit, at, [1.0, 1.0 / alpha, 1.0]),
     )
 }
 
-/// Emits `gamma·alpha·(exp(x) - 1)` below 0 and `gamma·x` above.
-pub(super) fn selu(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    let alpha = call.float("alpha", 1.673_263_2);
-    let gamma = call.float("gamma", 1.050_701);
-    exponential(
-        tape,
-        call,
-        move |emit, x| {
-            let settings = [("alpha", alpha), ("gamma", gamma)];
-            let settings = settings.map(|(name, value)| build::float(name, value as f32));
-            emit.node("Selu", &[x], settings.into())
-        },
-        [gamma, 1.0, gamma * alpha],
-    )
+/// Gradient of `gamma·alpha·(exp(x) - 1)` below 0 and `gamma·x` above.
+pub(super) fn selu(emit: &mut Emitter, at: &Tensors<'_>) -> String {
+    let alpha = at.float("alpha", 1.673_263_2);
+    let gamma = at.float("gamma", 1.050_701);
+    exponential(emit, at, [gamma, 1.0, gamma * alpha])
 }
 
-/// Emits a function that is exponential below 0, with the slope `factor·y + offset` below 0 and `above`
-/// above.
-fn exponential(
-    tape: &mut Tape,
-    call: &Call<'_>,
-    forward: impl FnOnce(&mut Emitter, &str) -> String,
-    [above, factor, offset]: [f64; 3],
-) -> Result<Value, TrainingError> {
-    unary(tape, call, forward, move |emit, at| {
-        let below = emit.scale(at.y, factor);
-        let below = plus(emit, &below, offset);
-        let above = emit.scalar(above);
-        let slope = where_positive(emit, at.x, &above, &below);
-        emit.mul(at.dy, &slope)
-    })
+/// Emits the gradient of a function that is exponential below 0, with the slope `factor·y + offset` below 0 and
+/// `above` above.
+fn exponential(emit: &mut Emitter, at: &Tensors<'_>, [above, factor, offset]: [f64; 3]) -> String {
+    let below = emit.scale(at.y, factor);
+    let offset = emit.scalar(offset);
+    let below = emit.add(&below, &offset);
+    let above = emit.scalar(above);
+    let slope = where_positive(emit, at.x, &above, &below);
+    emit.mul(at.dy, &slope)
 }
 
-/// Emits `ln(1 + exp(x))`.
-pub(super) fn softplus(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    unary(
-        tape,
-        call,
-        |emit, x| emit.node("Softplus", &[x], vec![]),
-        |emit, at| {
-            let slope = emit.node("Sigmoid", &[at.x], vec![]);
-            emit.mul(at.dy, &slope)
-        },
-    )
+/// Gradient of `ln(1 + exp(x))`.
+pub(super) fn softplus(emit: &mut Emitter, at: &Tensors<'_>) -> String {
+    let slope = emit.node("Sigmoid", &[at.x], vec![]);
+    emit.mul(at.dy, &slope)
 }
 
-/// Emits `x / (1 + |x|)`. The slope is `(1 - |y|)²`.
-pub(super) fn softsign(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    unary(
-        tape,
-        call,
-        |emit, x| emit.node("Softsign", &[x], vec![]),
-        |emit, at| {
-            let distance = emit.node("Abs", &[at.y], vec![]);
-            let one = emit.scalar(1.0);
-            let rest = emit.sub(&one, &distance);
-            let slope = emit.mul(&rest, &rest);
-            emit.mul(at.dy, &slope)
-        },
-    )
+/// Gradient of `x / (1 + |x|)`. The slope is `(1 - |y|)²`.
+pub(super) fn softsign(emit: &mut Emitter, at: &Tensors<'_>) -> String {
+    let distance = emit.node("Abs", &[at.y], vec![]);
+    let one = emit.scalar(1.0);
+    let rest = emit.sub(&one, &distance);
+    let slope = emit.mul(&rest, &rest);
+    emit.mul(at.dy, &slope)
 }
 
 /// Applies a trained slope below 0, either one for all channels or one per channel.
 pub(super) fn prelu(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
     let slope = call.value(1)?;
-    let full = call.output_shape().to_vec();
-    let form = super::arithmetic::common_form(tape, &[&input, &slope], &full);
+    let full = call.output_shape.clone();
+    let form = common_form(tape, &[&input, &slope], &full);
     let x = tape.tensor(&input, form);
     let s = operand(tape, &slope, &full, form);
     let scaled = tape.emit.mul(&x, &s);

@@ -57,7 +57,7 @@ impl Pair {
     fn new(tape: &mut Tape, call: &Call<'_>) -> Result<Self, TrainingError> {
         let left = call.value(0)?;
         let right = call.value(1)?;
-        let full = call.output_shape().to_vec();
+        let full = call.output_shape.clone();
         let form = common_form(tape, &[&left, &right], &full);
         let l = operand(tape, &left, &full, form);
         let r = operand(tape, &right, &full, form);

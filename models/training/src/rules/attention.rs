@@ -42,7 +42,7 @@ pub(super) fn attention(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Train
         return Ok(mixed);
     }
     let joined = transposed(tape, &mixed, vec![0, 2, 1, 3]);
-    Ok(reshaped(tape, &joined, call.output_shape()))
+    Ok(reshaped(tape, &joined, &call.output_shape))
 }
 
 /// Refuses features that classifiers do not use.

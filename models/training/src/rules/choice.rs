@@ -4,7 +4,6 @@ use super::arithmetic::reduce_to;
 use crate::TrainingError;
 use crate::call::Call;
 use crate::tape::{Form, Tape, Value};
-use frostline_graph::build;
 
 /// Accumulates into `value` a gradient with the shape of the result.
 fn accumulate(tape: &mut Tape, value: &Value, gradient: &str, full: &[usize]) {
@@ -45,12 +44,11 @@ pub(super) fn extreme(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Trainin
     let output = call.output(Form::Standard, y.clone());
     tape.on_backward(&output, move |tape, gradient| {
         let dy = tape.standard(gradient);
-        let to = tape.emit.float.data_type().into();
         let chosen: Vec<String> = tensors
             .iter()
             .map(|tensor| {
                 let equal = tape.emit.node("Equal", &[tensor, &y], vec![]);
-                tape.emit.node("Cast", &[&equal], vec![build::int("to", to)])
+                tape.emit.to_float(&equal)
             })
             .collect();
         let all: Vec<&str> = chosen.iter().map(String::as_str).collect();

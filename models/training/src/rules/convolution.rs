@@ -11,6 +11,7 @@ use super::parts::{gather_padded, join, parts, split};
 use super::tiled::bias_gradient;
 use crate::TrainingError;
 use crate::call::Call;
+use crate::emitter::Emitter;
 use crate::tape::{Form, Tape, Value};
 use crate::windows::{Phase, Windows};
 use frostline_graph::build;
@@ -33,10 +34,8 @@ pub(super) fn conv(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
     if groups > 1 {
         return super::grouped::conv(tape, call, windows, groups.unsigned_abs() as usize);
     }
-    let chosen = call
-        .node
-        .input_name(1)
-        .is_some_and(|name| call.source.winograd.contains(name));
+    let name = call.node.input_name(1).unwrap_or_default();
+    let chosen = call.source.winograd.contains(name);
     if let Some(tiles) = windows.tiles().filter(|_| chosen) {
         return super::winograd::conv(tape, call, tiles);
     }
@@ -51,7 +50,7 @@ pub(super) fn conv(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
     let output = call.output(Form::Rows, rows);
     tape.on_backward(&output, move |tape, gradient| {
         let rows = tape.rows(gradient);
-        bias_gradient(tape, bias, gradient);
+        bias_gradient(tape, bias, gradient, Form::Rows);
         // Delay the second gradient until the memory of the first is free.
         let rows = match conv.input.is_differentiable() {
             true => {
@@ -127,10 +126,8 @@ impl Convolution {
                     return tape.emit.reshape(&part, &[images * windows.outputs(), channels]);
                 }
                 let gathered = gather_padded(tape, &part, &pattern, windows.inputs());
-                tape.emit.reshape(
-                    &gathered,
-                    &[images * windows.outputs(), windows.taps() * channels],
-                )
+                let dims = [images * windows.outputs(), windows.taps() * channels];
+                tape.emit.reshape(&gathered, &dims)
             })
             .collect()
     }
@@ -142,9 +139,8 @@ impl Convolution {
         let parts = split(tape, rows, &self.parts, self.windows.outputs(), self.filters());
         let mut total: Option<String> = None;
         for ((part, unrolled), images) in parts.iter().zip(&unrolled).zip(&self.parts) {
-            let part = tape
-                .emit
-                .reshape(part, &[images * self.windows.outputs(), self.filters()]);
+            let dims = [images * self.windows.outputs(), self.filters()];
+            let part = tape.emit.reshape(part, &dims);
             // Transposing the small matrix first is faster than a Gemm with a transposed operand.
             let flipped = tape.emit.transpose(&part, [1, 0]);
             let inputs: Vec<&str> = [flipped.as_str(), unrolled]
@@ -155,9 +151,8 @@ impl Convolution {
         }
         if let Some(total) = total {
             tape.emit.note_product(&total, self.matrix_dims());
-            let gradient = tape
-                .emit
-                .reshape(&total, &[self.filters() * self.taps(), self.channels()]);
+            let dims = [self.filters() * self.taps(), self.channels()];
+            let gradient = tape.emit.reshape(&total, &dims);
             tape.accumulate_tensor(&self.weight, Form::Rows, gradient);
         }
     }
@@ -179,33 +174,24 @@ impl Convolution {
         let parts = split(tape, rows, &self.parts, self.windows.outputs(), filters);
         let mut gradients = Vec::new();
         for (part, images) in parts.iter().zip(&self.parts) {
-            gradients.push(window_gradient(
-                tape,
-                part,
-                &self.windows,
-                |tape, gathered, phase| {
-                    let all = phase.taps.len() == taps;
-                    let chosen = if all {
-                        by_tap.clone()
-                    } else {
-                        tape.emit.gather(&by_tap, phase.taps.iter().copied(), 0)
-                    };
-                    let width = phase.taps.len() * filters;
-                    let chosen = tape.emit.reshape(&chosen, &[width, channels]);
-                    let gathered = tape
-                        .emit
-                        .reshape(gathered, &[images * phase.positions.len(), width]);
-                    let product = tape.emit.node("Gemm", &[&gathered, &chosen], vec![]);
-                    tape.emit
-                        .reshape(&product, &[*images, phase.positions.len(), channels])
-                },
-            ));
+            let gradient = window_gradient(tape, part, &self.windows, |emit, gathered, phase| {
+                let positions = phase.positions.len();
+                let chosen = match phase.taps.len() == taps {
+                    true => by_tap.clone(),
+                    false => emit.gather(&by_tap, phase.taps.iter().copied(), 0),
+                };
+                let width = phase.taps.len() * filters;
+                let chosen = emit.reshape(&chosen, &[width, channels]);
+                let gathered = emit.reshape(gathered, &[images * positions, width]);
+                let product = emit.node("Gemm", &[&gathered, &chosen], vec![]);
+                emit.reshape(&product, &[*images, positions, channels])
+            });
+            gradients.push(gradient);
         }
         tape.emit.set_shapes_hidden(false);
         let gradient = join(tape, gradients);
-        let gradient = tape
-            .emit
-            .reshape(&gradient, &[self.input.batch() * self.windows.inputs(), channels]);
+        let dims = [self.input.batch() * self.windows.inputs(), channels];
+        let gradient = tape.emit.reshape(&gradient, &dims);
         tape.accumulate_tensor(&self.input, Form::Rows, gradient.clone());
         gradient
     }
@@ -218,14 +204,14 @@ pub(super) fn window_gradient(
     tape: &mut Tape,
     gradient: &str,
     windows: &Windows,
-    mut combine: impl FnMut(&mut Tape, &str, &Phase) -> String,
+    mut combine: impl FnMut(&mut Emitter, &str, &Phase) -> String,
 ) -> String {
     let mut parts = Vec::new();
     let mut order = vec![None; windows.inputs()];
     let mut placed = 0;
     for phase in windows.phases().iter().filter(|phase| !phase.taps.is_empty()) {
         let gathered = gather_padded(tape, gradient, &phase.pattern, windows.outputs());
-        parts.push(combine(tape, &gathered, phase));
+        parts.push(combine(&mut tape.emit, &gathered, phase));
         for position in &phase.positions {
             if let Some(place) = order.get_mut(*position) {
                 *place = Some(placed);
@@ -233,17 +219,12 @@ pub(super) fn window_gradient(
             placed += 1;
         }
     }
-    let joined = if parts.len() == 1 {
-        parts.swap_remove(0)
-    } else {
-        tape.emit.concat(&parts, 1)
+    let joined = match parts.as_slice() {
+        [only] => only.clone(),
+        parts => tape.emit.concat(parts, 1),
     };
     let order: Vec<usize> = order.into_iter().map(|place| place.unwrap_or(placed)).collect();
-    if order
-        .iter()
-        .enumerate()
-        .all(|(position, place)| position == *place)
-    {
+    if order.iter().copied().eq(0..order.len()) {
         return joined;
     }
     gather_padded(tape, &joined, &order, placed)

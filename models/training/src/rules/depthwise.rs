@@ -8,7 +8,7 @@
 //! the forward pass takes 0.9 ms, compared to 13.6 ms for Conv in ONNX Runtime.
 
 use super::parts::gather_padded;
-use super::tiled::{self, Tiled};
+use super::tiled::{self, Part, Tiled};
 use crate::TrainingError;
 use crate::blocks::Blocks;
 use crate::call::Call;
@@ -19,98 +19,71 @@ use frostline_graph::build;
 /// blocks.
 const MAX_MATRIX_ENTRIES: usize = 1 << 23;
 
-struct Depthwise {
-    input: Value,
-    weight: Value,
-    blocks: Blocks,
-}
-
 /// Returns true if blocks are faster for these windows.
 pub(super) fn is_faster(blocks: &Blocks) -> bool {
     blocks.taps() * blocks.sees() * blocks.makes() <= MAX_MATRIX_ENTRIES
 }
 
 pub(super) fn conv(tape: &mut Tape, call: &Call<'_>, blocks: Blocks) -> Result<Value, TrainingError> {
-    let input = call.value(0)?;
-    let weight = call.value(1)?;
-    let image_bytes = blocks.count() * blocks.sees() * input.channels() * size_of::<f32>();
-    tiled::conv(tape, call, image_bytes, |input| Depthwise {
-        input,
-        weight: weight.clone(),
-        blocks: blocks.clone(),
-    })
+    let channels = call.value(0)?.channels();
+    let image_bytes = blocks.count() * blocks.sees() * channels * size_of::<f32>();
+    tiled::conv(tape, call, image_bytes, &blocks)
 }
 
-impl Depthwise {
-    fn channels(&self) -> usize {
-        self.input.channels()
-    }
-
+impl Part<Blocks> {
     /// Returns the number of blocks in all images.
     fn count(&self) -> usize {
-        self.blocks.count() * self.input.batch()
+        self.tiles.count() * self.images()
     }
 
     /// Returns the kernels of all channels, spread over a block, `[c, sees, makes]`.
     fn kernels(&self, tape: &mut Tape) -> String {
         let weight = tape.standard(&self.weight);
-        let dims = [self.channels(), self.blocks.taps()];
+        let dims = [self.channels(), self.tiles.taps()];
         let weight = tape.emit.reshape(&weight, &dims);
         let spread = self.spread(tape);
         let kernels = tape.emit.node("Gemm", &[&weight, &spread], vec![]);
-        let dims = [self.channels(), self.blocks.sees(), self.blocks.makes()];
+        let dims = [self.channels(), self.tiles.sees(), self.tiles.makes()];
         tape.emit.reshape(&kernels, &dims)
     }
 
     /// Returns the constant `[taps, sees·makes]`.
     fn spread(&self, tape: &mut Tape) -> String {
-        let taps = self.blocks.taps();
-        let places = self.blocks.sees() * self.blocks.makes();
-        tape.emit.floats(&[taps, places], &self.blocks.tap_matrix())
+        let taps = self.tiles.taps();
+        let places = self.tiles.sees() * self.tiles.makes();
+        tape.emit.floats(&[taps, places], &self.tiles.tap_matrix())
     }
 
     /// Gathers rows `[n·positions, c]` at the positions of `pattern` as `[c, blocks·n, places]`.
     fn by_block(&self, tape: &mut Tape, rows: &str, pattern: &[usize], positions: usize) -> String {
-        let places = pattern.len() / self.blocks.count().max(1);
+        let places = pattern.len() / self.tiles.count().max(1);
+        let channels = self.channels();
         let mut rows = rows.to_owned();
         if !pattern.iter().copied().eq(0..positions) {
-            let images = tape
-                .emit
-                .reshape(&rows, &[self.input.batch(), positions, self.channels()]);
+            let images = [self.images(), positions, channels];
+            let images = tape.emit.reshape(&rows, &images);
             let gathered = gather_padded(tape, &images, pattern, positions);
-            rows = tape
-                .emit
-                .reshape(&gathered, &[self.count() * places, self.channels()]);
+            rows = tape.emit.reshape(&gathered, &[self.count() * places, channels]);
         }
-        let channels = tape.emit.transpose(&rows, [1, 0]);
-        tape.emit
-            .reshape(&channels, &[self.channels(), self.count(), places])
+        let by_channel = tape.emit.transpose(&rows, [1, 0]);
+        tape.emit.reshape(&by_channel, &[channels, self.count(), places])
     }
 
     /// Rearranges `[c, blocks·n, places]` to `[n, blocks·places, c]`.
     fn by_image(&self, tape: &mut Tape, blocks: &str, places: usize) -> String {
-        let flat = tape
-            .emit
-            .reshape(blocks, &[self.channels(), self.count() * places]);
+        let dims = [self.channels(), self.count() * places];
+        let flat = tape.emit.reshape(blocks, &dims);
         let rows = tape.emit.transpose(&flat, [1, 0]);
-        let dims = [self.input.batch(), self.blocks.count() * places, self.channels()];
+        let dims = [self.images(), self.tiles.count() * places, self.channels()];
         tape.emit.reshape(&rows, &dims)
     }
 }
 
-impl Tiled for Depthwise {
+impl Tiled for Part<Blocks> {
     const GRADIENT: Form = Form::Standard;
 
-    fn input(&self) -> &Value {
-        &self.input
-    }
-
-    fn weight(&self) -> &Value {
-        &self.weight
-    }
-
     fn outputs(&self) -> usize {
-        self.blocks.outputs()
+        self.tiles.outputs()
     }
 
     fn forward_kernels(&self, tape: &mut Tape) -> String {
@@ -124,28 +97,25 @@ impl Tiled for Depthwise {
     /// Returns the inputs of all blocks, `[c, blocks·n, sees]`.
     fn input_tiles(&self, tape: &mut Tape) -> String {
         let rows = tape.rows(&self.input);
-        self.by_block(tape, &rows, &self.blocks.input_positions(), self.blocks.inputs())
+        self.by_block(tape, &rows, &self.tiles.input_positions(), self.tiles.inputs())
     }
 
     /// Returns the output as `[n·outputs, c]`.
     fn forward(&self, tape: &mut Tape, seen: &str, kernels: &str) -> String {
         let made = tape.emit.node("MatMul", &[seen, kernels], vec![]);
-        let mut made = self.by_image(tape, &made, self.blocks.makes());
-        let placed = self.blocks.output_indices();
-        if !placed
-            .iter()
-            .copied()
-            .eq(0..self.blocks.count() * self.blocks.makes())
-        {
+        let mut made = self.by_image(tape, &made, self.tiles.makes());
+        let placed = self.tiles.output_indices();
+        let places = 0..self.tiles.count() * self.tiles.makes();
+        if !placed.iter().copied().eq(places) {
             made = tape.emit.gather(&made, placed, 1);
         }
-        let rows = self.input.batch() * self.blocks.outputs();
+        let rows = self.images() * self.tiles.outputs();
         tape.emit.reshape(&made, &[rows, self.channels()])
     }
 
     /// Returns the gradients of all block outputs, `[c, blocks·n, makes]`.
     fn gradient_tiles(&self, tape: &mut Tape, rows: &str) -> String {
-        self.by_block(tape, rows, &self.blocks.output_positions(), self.blocks.outputs())
+        self.by_block(tape, rows, &self.tiles.output_positions(), self.tiles.outputs())
     }
 
     fn weight_gradient(&self, tape: &mut Tape, made: &str, seen: &str) -> String {
@@ -153,25 +123,24 @@ impl Tiled for Depthwise {
         // the result is slower than both.
         let sum = vec![build::text("equation", "cns,cnm->csm")];
         let kernels = tape.emit.node("Einsum", &[seen, made], sum);
-        let places = self.blocks.sees() * self.blocks.makes();
+        let places = self.tiles.sees() * self.tiles.makes();
         let kernels = tape.emit.reshape(&kernels, &[self.channels(), places]);
         let spread = self.spread(tape);
-        let gradient = tape
-            .emit
-            .node("Gemm", &[&kernels, &spread], vec![build::int("transB", 1)]);
+        let flipped = vec![build::int("transB", 1)];
+        let gradient = tape.emit.node("Gemm", &[&kernels, &spread], flipped);
         tape.emit.reshape(&gradient, self.weight.shape())
     }
 
     fn input_gradient(&self, tape: &mut Tape, made: &str, kernels: &str) -> String {
         let flipped = tape.emit.transpose(kernels, [0, 2, 1]);
         let seen = tape.emit.node("MatMul", &[made, &flipped], vec![]);
-        let mut seen = self.by_image(tape, &seen, self.blocks.sees());
-        let batch = self.input.batch();
-        let inputs = self.blocks.inputs();
+        let mut seen = self.by_image(tape, &seen, self.tiles.sees());
+        let batch = self.images();
+        let inputs = self.tiles.inputs();
         let channels = self.channels();
-        if self.blocks.count() > 1 {
-            let (seers, most) = self.blocks.input_indices();
-            let gathered = gather_padded(tape, &seen, &seers, self.blocks.count() * self.blocks.sees());
+        if self.tiles.count() > 1 {
+            let (seers, most) = self.tiles.input_indices();
+            let gathered = gather_padded(tape, &seen, &seers, self.tiles.count() * self.tiles.sees());
             let gathered = tape.emit.reshape(&gathered, &[batch, inputs, most, channels]);
             seen = tape.emit.sum(&gathered, [2], false);
         }

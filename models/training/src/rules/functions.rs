@@ -7,73 +7,47 @@ use crate::emitter::Emitter;
 use crate::tape::{Tape, Value};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI};
 
-/// Emits the operator of the node in the forward pass, and `backward` for the gradient.
-fn function(
-    tape: &mut Tape,
-    call: &Call<'_>,
-    backward: impl FnOnce(&mut Emitter, &Tensors<'_>) -> String + 'static,
-) -> Result<Value, TrainingError> {
-    unary(
-        tape,
-        call,
-        |emit, x| {
-            let attributes = call.node.attribute.clone();
-            emit.node(&call.node.op_type, &[x], attributes)
-        },
-        backward,
-    )
+pub(super) fn abs(emit: &mut Emitter, at: &Tensors<'_>) -> String {
+    let sign = emit.node("Sign", &[at.x], vec![]);
+    emit.mul(at.dy, &sign)
 }
 
-pub(super) fn abs(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    function(tape, call, |emit, at| {
-        let sign = emit.node("Sign", &[at.x], vec![]);
-        emit.mul(at.dy, &sign)
-    })
+pub(super) fn exp(emit: &mut Emitter, at: &Tensors<'_>) -> String {
+    emit.mul(at.dy, at.y)
 }
 
-pub(super) fn exp(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    function(tape, call, |emit, at| emit.mul(at.dy, at.y))
+pub(super) fn log(emit: &mut Emitter, at: &Tensors<'_>) -> String {
+    emit.div(at.dy, at.x)
 }
 
-pub(super) fn log(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    function(tape, call, |emit, at| emit.div(at.dy, at.x))
+pub(super) fn neg(emit: &mut Emitter, at: &Tensors<'_>) -> String {
+    emit.node("Neg", &[at.dy], vec![])
 }
 
-pub(super) fn neg(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    function(tape, call, |emit, at| emit.node("Neg", &[at.dy], vec![]))
+pub(super) fn reciprocal(emit: &mut Emitter, at: &Tensors<'_>) -> String {
+    let square = emit.mul(at.y, at.y);
+    let product = emit.mul(at.dy, &square);
+    emit.node("Neg", &[&product], vec![])
 }
 
-pub(super) fn reciprocal(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    function(tape, call, |emit, at| {
-        let square = emit.mul(at.y, at.y);
-        let product = emit.mul(at.dy, &square);
-        emit.node("Neg", &[&product], vec![])
-    })
-}
-
-pub(super) fn sqrt(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    function(tape, call, |emit, at| {
-        let half = emit.scale(at.dy, 0.5);
-        emit.div(&half, at.y)
-    })
+pub(super) fn sqrt(emit: &mut Emitter, at: &Tensors<'_>) -> String {
+    let half = emit.scale(at.dy, 0.5);
+    emit.div(&half, at.y)
 }
 
 /// The slope is `2 / sqrt(pi) * exp(-x^2)`. Division by `exp(x^2)` saves a negation and gives 0 if the
 /// exponential is infinite.
-pub(super) fn erf(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    function(tape, call, |emit, at| {
-        let square = emit.mul(at.x, at.x);
-        let growth = emit.node("Exp", &[&square], vec![]);
-        let quotient = emit.div(at.dy, &growth);
-        emit.scale(&quotient, FRAC_2_SQRT_PI)
-    })
+pub(super) fn erf(emit: &mut Emitter, at: &Tensors<'_>) -> String {
+    let square = emit.mul(at.x, at.x);
+    let growth = emit.node("Exp", &[&square], vec![]);
+    let quotient = emit.div(at.dy, &growth);
+    emit.scale(&quotient, FRAC_2_SQRT_PI)
 }
 
-pub(super) fn gelu(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    if call.node.text("approximate") == Some("tanh") {
-        function(tape, call, gelu_by_tanh)
-    } else {
-        function(tape, call, gelu_by_erf)
+pub(super) fn gelu(emit: &mut Emitter, at: &Tensors<'_>) -> String {
+    match at.node.text("approximate") {
+        Some("tanh") => gelu_by_tanh(emit, at),
+        _ => gelu_by_erf(emit, at),
     }
 }
 

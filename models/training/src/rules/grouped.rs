@@ -7,6 +7,7 @@
 
 use super::depthwise;
 use super::parts::{gather_padded, parts, split};
+use super::tiled::bias_gradient;
 use crate::TrainingError;
 use crate::call::Call;
 use crate::emitter::Float;
@@ -60,11 +61,7 @@ pub(super) fn conv(
     let result = tape.emit.node("Conv", &inputs, attributes);
     let output = call.output(Form::Standard, result);
     tape.on_backward(&output, move |tape, gradient| {
-        if let Some(bias) = bias.filter(Value::is_differentiable) {
-            let dy = tape.standard(gradient);
-            let sum = tape.sum_per_channel(&dy, gradient, Form::Standard);
-            tape.accumulate_tensor(&bias, Form::Standard, sum);
-        }
+        bias_gradient(tape, bias, gradient, Form::Standard);
         if conv.weight.is_differentiable() {
             conv.weight_gradient(tape, gradient);
         }
@@ -128,9 +125,8 @@ impl Grouped {
         let filters = self.filters() / groups.max(1);
         let apart = tape.emit.reshape(x, &[images, windows.inputs(), groups, depth]);
         let apart = tape.emit.transpose(&apart, [2, 0, 1, 3]);
-        let apart = tape
-            .emit
-            .reshape(&apart, &[groups * images, windows.inputs(), depth]);
+        let dims = [groups * images, windows.inputs(), depth];
+        let apart = tape.emit.reshape(&apart, &dims);
         let seen = gather_padded(tape, &apart, &windows.pattern(), windows.inputs());
         let rows = images * windows.outputs();
         let seen = tape.emit.reshape(&seen, &[groups, rows, windows.taps() * depth]);

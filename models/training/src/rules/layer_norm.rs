@@ -116,24 +116,19 @@ pub(super) fn layer_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Va
         // pass.
         let ones = vec![1.0; rows.row().iter().product()];
         let ones = tape.emit.floats(rows.row(), &ones);
-        let outputs = tape
-            .emit
-            .node_many("LayerNormalization", &[&x, &ones], rows.attributes(), 3);
-        if let [normal, _, inverse] = outputs.as_slice() {
-            // ONNX computes statistics in `f32`.
-            let to = build::int("to", tape.emit.float.data_type().into());
-            let inverse = match tape.emit.float {
-                Float::F32 => inverse.clone(),
-                Float::F64 => tape.emit.node("Cast", &[inverse], vec![to]),
-            };
-            let normal = normal.clone();
-            let of = Normalized {
-                normal,
-                inverse,
-                centered: true,
-            };
-            rows.backward(tape, &dy, &of);
-        }
+        let inputs = [x.as_str(), &ones];
+        let [normal, _, inverse] = tape.emit.nodes("LayerNormalization", &inputs, rows.attributes());
+        // ONNX computes statistics in `f32`.
+        let inverse = match tape.emit.float {
+            Float::F32 => inverse,
+            Float::F64 => tape.emit.to_float(&inverse),
+        };
+        let of = Normalized {
+            normal,
+            inverse,
+            centered: true,
+        };
+        rows.backward(tape, &dy, &of);
     });
     Ok(output)
 }

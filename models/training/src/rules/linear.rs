@@ -83,7 +83,7 @@ pub(super) fn gemm(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
 pub(super) fn matmul(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let left = call.value(0)?;
     let right = call.value(1)?;
-    let mut full = call.output_shape().to_vec();
+    let mut full = call.output_shape.clone();
     if right.rank() == 1 {
         full.push(1);
     }
@@ -101,7 +101,7 @@ pub(super) fn matmul(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Training
         right
     };
     let result = multiplied(tape, left, right, &full);
-    Ok(reshaped(tape, &result, call.output_shape()))
+    Ok(reshaped(tape, &result, &call.output_shape))
 }
 
 /// Multiplies matrices. Leading axes broadcast to `shape`.

@@ -42,111 +42,100 @@ use crate::call::Call;
 use crate::tape::{Tape, Value};
 use frostline_graph::onnx::data_type;
 
-/// Emits the forward pass of a node and returns the output.
-type Rule = fn(&mut Tape, &Call<'_>) -> Result<Value, TrainingError>;
+/// Rule of an operator.
+pub(crate) enum Rule {
+    /// Emits the forward pass of a node and returns the output.
+    Single(fn(&mut Tape, &Call<'_>) -> Result<Value, TrainingError>),
+    /// Emits the forward pass of a node with several outputs and returns the outputs.
+    Several(fn(&mut Tape, &Call<'_>) -> Result<Vec<Value>, TrainingError>),
+    /// Emits the gradient of an elementwise operator with a single operand.
+    Elementwise(elementwise::Backward),
+    /// Emits the gradient of a reduction.
+    Reduction(reduction::Backward),
+}
 
-/// Emits the forward pass of a node with several outputs and returns the outputs.
-type RuleOfMany = fn(&mut Tape, &Call<'_>) -> Result<Vec<Value>, TrainingError>;
+use Rule::{Elementwise, Reduction, Several, Single};
 
 /// Standard ONNX operators that have a gradient.
 pub(crate) const RULES: &[(&str, Rule)] = &[
-    ("Abs", functions::abs),
-    ("Add", arithmetic::add),
-    ("Attention", attention::attention),
-    ("AveragePool", pooling::average_pool),
-    ("BatchNormalization", normalization::batch_normalization),
-    ("Cast", movement::keep),
-    ("CastLike", movement::keep),
-    ("Celu", activations::celu),
-    ("Clip", elementwise::clip),
-    ("Concat", movement::concat),
-    ("Conv", convolution::conv),
-    ("DepthToSpace", movement::depth_to_space),
-    ("Div", arithmetic::div),
-    ("Dropout", movement::keep),
-    ("Einsum", einsum::einsum),
-    ("Elu", activations::elu),
-    ("Erf", functions::erf),
-    ("Exp", functions::exp),
-    ("Expand", repetition::expand),
-    ("Flatten", movement::reshape),
-    ("Gather", selection::gather),
-    ("GatherElements", selection::gather_elements),
-    ("GatherND", selection::gather_nd),
-    ("Gelu", functions::gelu),
-    ("Gemm", linear::gemm),
-    ("GlobalAveragePool", reduction::global_average_pool),
-    ("GlobalMaxPool", pooling::global_max_pool),
-    ("GroupNormalization", groups::group_normalization),
-    ("HardSigmoid", activations::hard_sigmoid),
-    ("HardSwish", activations::hard_swish),
-    ("Identity", movement::keep),
-    ("InstanceNormalization", groups::instance_normalization),
-    ("LRN", local::lrn),
-    ("LayerNormalization", layer_norm::layer_normalization),
-    ("LeakyRelu", elementwise::leaky_relu),
-    ("Log", functions::log),
-    ("LogSoftmax", softmax::log_softmax),
-    ("MatMul", linear::matmul),
-    ("Max", choice::extreme),
-    ("MaxPool", pooling::max_pool),
-    ("Min", choice::extreme),
-    ("Mish", activations::mish),
-    ("Mul", arithmetic::mul),
-    ("Neg", functions::neg),
-    ("PRelu", activations::prelu),
-    ("Pad", pad::pad),
-    ("Pow", functions::pow),
-    ("RMSNormalization", layer_norm::rms_normalization),
-    ("Reciprocal", functions::reciprocal),
-    ("ReduceL1", reduction::reduce_l1),
-    ("ReduceL2", reduction::reduce_l2),
-    ("ReduceLogSumExp", reduction::reduce_log_sum_exp),
-    ("ReduceMax", reduction::reduce_extreme),
-    ("ReduceMean", reduction::reduce_mean),
-    ("ReduceMin", reduction::reduce_extreme),
-    ("ReduceSum", reduction::reduce_sum),
-    ("ReduceSumSquare", reduction::reduce_sum_square),
-    ("Relu", elementwise::relu),
-    ("Reshape", movement::reshape),
-    ("Resize", resize::resize),
-    ("ScatterND", selection::scatter_nd),
-    ("Selu", activations::selu),
-    ("Sigmoid", elementwise::sigmoid),
-    ("Slice", selection::slice),
-    ("Softmax", softmax::softmax),
-    ("Softplus", activations::softplus),
-    ("Softsign", activations::softsign),
-    ("SpaceToDepth", movement::space_to_depth),
-    ("Sqrt", functions::sqrt),
-    ("Squeeze", movement::reshape),
-    ("Sub", arithmetic::sub),
-    ("Swish", activations::swish),
-    ("Tanh", elementwise::tanh),
-    ("Tile", repetition::tile),
-    ("Transpose", movement::transpose),
-    ("Unsqueeze", movement::reshape),
-    ("Where", choice::select),
-];
-
-/// Standard ONNX operators with several outputs that have a gradient.
-pub(crate) const RULES_OF_MANY: &[(&str, RuleOfMany)] = &[("Split", selection::split)];
-
-/// Operators whose outputs are not floating point and constant almost everywhere, so that the gradient is
-/// zero.
-const STEPS: &[&str] = &[
-    "ArgMax",
-    "ArgMin",
-    "Equal",
-    "Greater",
-    "GreaterOrEqual",
-    "IsInf",
-    "IsNaN",
-    "Less",
-    "LessOrEqual",
-    "NonZero",
-    "Shape",
-    "Size",
+    ("Abs", Elementwise(functions::abs)),
+    ("Add", Single(arithmetic::add)),
+    ("Attention", Single(attention::attention)),
+    ("AveragePool", Single(pooling::average_pool)),
+    ("BatchNormalization", Single(normalization::batch_normalization)),
+    ("Cast", Single(movement::keep)),
+    ("CastLike", Single(movement::keep)),
+    ("Celu", Single(activations::celu)),
+    ("Clip", Single(elementwise::clip)),
+    ("Concat", Single(movement::concat)),
+    ("Conv", Single(convolution::conv)),
+    ("DepthToSpace", Single(movement::depth_to_space)),
+    ("Div", Single(arithmetic::div)),
+    ("Dropout", Single(movement::keep)),
+    ("Einsum", Single(einsum::einsum)),
+    ("Elu", Elementwise(activations::elu)),
+    ("Erf", Elementwise(functions::erf)),
+    ("Exp", Elementwise(functions::exp)),
+    ("Expand", Single(repetition::expand)),
+    ("Flatten", Single(movement::reshape)),
+    ("Gather", Single(selection::gather)),
+    ("GatherElements", Single(selection::gather_elements)),
+    ("GatherND", Single(selection::gather_nd)),
+    ("Gelu", Elementwise(functions::gelu)),
+    ("Gemm", Single(linear::gemm)),
+    ("GlobalAveragePool", Single(reduction::global_average_pool)),
+    ("GlobalMaxPool", Single(pooling::global_max_pool)),
+    ("GroupNormalization", Single(groups::group_normalization)),
+    ("HardSigmoid", Elementwise(activations::hard_sigmoid)),
+    ("HardSwish", Single(activations::hard_swish)),
+    ("Identity", Single(movement::keep)),
+    ("InstanceNormalization", Single(groups::instance_normalization)),
+    ("LRN", Single(local::lrn)),
+    ("LayerNormalization", Single(layer_norm::layer_normalization)),
+    ("LeakyRelu", Elementwise(elementwise::leaky_relu)),
+    ("Log", Elementwise(functions::log)),
+    ("LogSoftmax", Single(softmax::log_softmax)),
+    ("MatMul", Single(linear::matmul)),
+    ("Max", Single(choice::extreme)),
+    ("MaxPool", Single(pooling::max_pool)),
+    ("Min", Single(choice::extreme)),
+    ("Mish", Single(activations::mish)),
+    ("Mul", Single(arithmetic::mul)),
+    ("Neg", Elementwise(functions::neg)),
+    ("PRelu", Single(activations::prelu)),
+    ("Pad", Single(pad::pad)),
+    ("Pow", Single(functions::pow)),
+    ("RMSNormalization", Single(layer_norm::rms_normalization)),
+    ("Reciprocal", Elementwise(functions::reciprocal)),
+    ("ReduceL1", Reduction(reduction::reduce_l1)),
+    ("ReduceL2", Reduction(reduction::reduce_l2)),
+    ("ReduceLogSumExp", Reduction(reduction::reduce_log_sum_exp)),
+    ("ReduceMax", Reduction(reduction::reduce_extreme)),
+    ("ReduceMean", Single(reduction::reduce_mean)),
+    ("ReduceMin", Reduction(reduction::reduce_extreme)),
+    ("ReduceSum", Reduction(reduction::reduce_sum)),
+    ("ReduceSumSquare", Reduction(reduction::reduce_sum_square)),
+    ("Relu", Elementwise(elementwise::relu)),
+    ("Reshape", Single(movement::reshape)),
+    ("Resize", Single(resize::resize)),
+    ("ScatterND", Single(selection::scatter_nd)),
+    ("Selu", Elementwise(activations::selu)),
+    ("Sigmoid", Elementwise(elementwise::sigmoid)),
+    ("Slice", Single(selection::slice)),
+    ("Softmax", Single(softmax::softmax)),
+    ("Softplus", Elementwise(activations::softplus)),
+    ("Softsign", Elementwise(activations::softsign)),
+    ("SpaceToDepth", Single(movement::space_to_depth)),
+    ("Split", Several(selection::split)),
+    ("Sqrt", Elementwise(functions::sqrt)),
+    ("Squeeze", Single(movement::reshape)),
+    ("Sub", Single(arithmetic::sub)),
+    ("Swish", Single(activations::swish)),
+    ("Tanh", Elementwise(elementwise::tanh)),
+    ("Tile", Single(repetition::tile)),
+    ("Transpose", Single(movement::transpose)),
+    ("Unsqueeze", Single(movement::reshape)),
+    ("Where", Single(choice::select)),
 ];
 
 /// Operators that only move the elements of the first operand.
@@ -166,19 +155,12 @@ pub(crate) fn moves(call: &Call<'_>) -> bool {
         .is_some_and(|operator| MOVING.contains(&operator))
 }
 
-/// Returns true if the gradient of the node is zero by definition, because the output is not floating point.
-/// A quantized output represents numbers, so this does not apply to it.
+/// Returns true if the gradient of the node is zero by definition, because the output is an integer or a truth
+/// value. A quantized output represents numbers, so this does not apply to it.
 pub(crate) fn has_no_gradient(call: &Call<'_>) -> bool {
-    match call.node.standard_operator() {
-        Some("Cast" | "CastLike") => {
-            let output = call
-                .node
-                .output_name(0)
-                .and_then(|name| call.source.shapes.get(name));
-            output.is_some_and(|output| is_integer(output.data_type))
-        }
-        operator => operator.is_some_and(|operator| STEPS.contains(&operator)),
-    }
+    // The type of an output with an unknown shape is unknown as well.
+    let has_unknown_shape = call.node.standard_operator() == Some("NonZero");
+    has_unknown_shape || call.output_type().is_some_and(is_integer)
 }
 
 fn is_integer(code: i32) -> bool {
@@ -186,18 +168,23 @@ fn is_integer(code: i32) -> bool {
         || [data_type::BOOL, data_type::UINT32, data_type::UINT64].contains(&code)
 }
 
+fn rule(call: &Call<'_>) -> Option<&'static Rule> {
+    let operator = call.node.standard_operator()?;
+    let mut rules = RULES.iter();
+    rules.find(|(name, _)| *name == operator).map(|(_, rule)| rule)
+}
+
 pub(crate) fn exists(call: &Call<'_>) -> bool {
-    let names = RULES.iter().map(|(name, _)| *name);
-    let mut names = names.chain(RULES_OF_MANY.iter().map(|(name, _)| *name));
-    names.any(|name| Some(name) == call.node.standard_operator())
+    rule(call).is_some()
 }
 
 /// Emits a node by the rule of the operator and returns the outputs.
 pub(crate) fn forward(tape: &mut Tape, call: &Call<'_>) -> Result<Vec<Value>, TrainingError> {
-    let operator = call.node.standard_operator();
-    if let Some((_, rule)) = RULES.iter().find(|(name, _)| Some(*name) == operator) {
-        return rule(tape, call).map(|output| vec![output]);
-    }
-    let rule = RULES_OF_MANY.iter().find(|(name, _)| Some(*name) == operator);
-    rule.map_or_else(|| Err(call.no_rule()), |(_, rule)| rule(tape, call))
+    let output = match rule(call).ok_or_else(|| call.no_rule())? {
+        Single(rule) => rule(tape, call),
+        Several(rule) => return rule(tape, call),
+        Elementwise(backward) => elementwise::function(tape, call, *backward),
+        Reduction(backward) => reduction::reduce(tape, call, *backward),
+    };
+    output.map(|output| vec![output])
 }

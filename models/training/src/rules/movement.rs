@@ -12,7 +12,7 @@ pub(super) fn keep(_: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError
 
 /// Reshape, Flatten, Squeeze and Unsqueeze. All of them are a reshape to a known shape.
 pub(super) fn reshape(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    Ok(reshaped(tape, &call.value(0)?, call.output_shape()))
+    Ok(reshaped(tape, &call.value(0)?, &call.output_shape))
 }
 
 pub(super) fn reshaped(tape: &mut Tape, input: &Value, shape: &[usize]) -> Value {
@@ -65,7 +65,7 @@ pub(super) fn concat(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Training
     let inputs = (0..call.node.input.len())
         .map(|slot| call.value(slot))
         .collect::<Result<Vec<Value>, _>>()?;
-    let rank = call.output_shape().len();
+    let rank = call.output_shape.len();
     let axis = call.axis(call.int("axis", 1), rank)?;
     let form = if axis == 1 && rank > 2 {
         tape.preferred_form(&inputs.iter().collect::<Vec<_>>())
@@ -89,69 +89,41 @@ pub(super) fn concat(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Training
     Ok(output)
 }
 
-/// Intermediate shape and axis order for exchanging blocks of channels with blocks of positions.
-struct Blocks {
-    apart: [usize; 6],
-    order: [usize; 6],
-}
-
+/// Exchanges blocks of channels with blocks of positions.
 pub(super) fn depth_to_space(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    let input = call.value(0)?;
-    let block = block(call)?;
-    let &[n, c, h, w] = input.shape() else {
-        return Err(call.unsupported("the input must have four axes"));
-    };
+    let (input, [n, c, h, w], block) = blocked(call)?;
     let depth = c / (block * block);
-    let blocks = if call.node.text("mode") == Some("CRD") {
-        Blocks {
-            apart: [n, depth, block, block, h, w],
-            order: [0, 1, 4, 2, 5, 3],
-        }
+    Ok(if call.node.text("mode") == Some("CRD") {
+        let apart = [n, depth, block, block, h, w];
+        exchanged(tape, call, &input, apart, [0, 1, 4, 2, 5, 3])
     } else {
-        Blocks {
-            apart: [n, block, block, depth, h, w],
-            order: [0, 3, 4, 1, 5, 2],
-        }
-    };
-    Ok(exchanged(tape, call, input, blocks))
+        let apart = [n, block, block, depth, h, w];
+        exchanged(tape, call, &input, apart, [0, 3, 4, 1, 5, 2])
+    })
 }
 
 pub(super) fn space_to_depth(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let (input, [n, c, h, w], block) = blocked(call)?;
+    let apart = [n, c, h / block, block, w / block, block];
+    Ok(exchanged(tape, call, &input, apart, [0, 3, 5, 1, 2, 4]))
+}
+
+/// Returns the input, its dimensions and the side length of the blocks.
+fn blocked(call: &Call<'_>) -> Result<(Value, [usize; 4], usize), TrainingError> {
     let input = call.value(0)?;
-    let block = block(call)?;
-    let &[n, c, h, w] = input.shape() else {
+    let size = usize::try_from(call.int("blocksize", 0)).ok();
+    let size = size
+        .filter(|size| *size > 0)
+        .ok_or_else(|| call.unsupported("the attribute blocksize must be positive"))?;
+    let Ok(dims) = input.shape().try_into() else {
         return Err(call.unsupported("the input must have four axes"));
     };
-    let blocks = Blocks {
-        apart: [n, c, h / block, block, w / block, block],
-        order: [0, 3, 5, 1, 2, 4],
-    };
-    Ok(exchanged(tape, call, input, blocks))
+    Ok((input, dims, size))
 }
 
-fn block(call: &Call<'_>) -> Result<usize, TrainingError> {
-    let size = usize::try_from(call.int("blocksize", 0)).ok();
-    size.filter(|size| *size > 0)
-        .ok_or_else(|| call.unsupported("the attribute blocksize must be positive"))
-}
-
-fn exchanged(tape: &mut Tape, call: &Call<'_>, input: Value, blocks: Blocks) -> Value {
-    let Blocks { apart, order } = blocks;
-    let standard = tape.standard(&input);
-    let parts = tape.emit.reshape(&standard, &apart);
-    let parts = tape.emit.transpose(&parts, order);
-    let result = tape.emit.reshape(&parts, call.output_shape());
-    let output = call.output(Form::Standard, result);
-    let dims = input.shape().to_vec();
-    tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
-        let moved: Vec<usize> = order
-            .iter()
-            .filter_map(|axis| apart.get(*axis).copied())
-            .collect();
-        let parts = tape.emit.reshape(dy, &moved);
-        let back = (0..order.len()).filter_map(|axis| order.iter().position(|from| *from == axis));
-        let parts = tape.emit.transpose(&parts, back);
-        tape.emit.reshape(&parts, &dims)
-    });
-    output
+/// Permutes the axes of the input with the shape `apart`.
+fn exchanged(tape: &mut Tape, call: &Call<'_>, input: &Value, apart: [usize; 6], order: [usize; 6]) -> Value {
+    let parts = reshaped(tape, input, &apart);
+    let parts = transposed(tape, &parts, order.into());
+    reshaped(tape, &parts, &call.output_shape)
 }

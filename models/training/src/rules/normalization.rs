@@ -16,7 +16,7 @@ pub(super) fn batch_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Va
             .input_name(0)
             .is_some_and(|name| call.source.is_derived(name))
         {
-            return by_batch_statistics(tape, call);
+            return standardized(tape, call, false);
         }
         return Err(call.unsupported("it is in training mode; export the network after `model.eval()`"));
     }
@@ -27,7 +27,7 @@ pub(super) fn batch_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Va
     let channels = call.value(0)?.channels();
     statistics(call, rank, channels)?;
     if call.value(0)?.elements() > channels {
-        by_moving_statistics(tape, call)
+        standardized(tape, call, true)
     } else {
         keep_statistics(tape, call);
         by_stored_statistics(tape, call)
@@ -111,25 +111,9 @@ fn statistics(call: &Call<'_>, rank: usize, channels: usize) -> Result<(Vec<f64>
     Ok((mean, inverse.collect()))
 }
 
-/// Normalizes with mean and variance over all axes except for the channels.
-fn by_batch_statistics(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    standardized(tape, call, |_, _| {})
-}
-
-/// Like [`by_batch_statistics`], and updates the stored statistics.
-fn by_moving_statistics(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    let input = call.value(0)?;
-    let count = (input.elements() / input.channels().max(1)) as f64;
-    standardized(tape, call, |tape, standard| {
-        move_statistics(tape, call, standard, count)
-    })
-}
-
-fn standardized(
-    tape: &mut Tape,
-    call: &Call<'_>,
-    then: impl FnOnce(&mut Tape, &Standardized),
-) -> Result<Value, TrainingError> {
+/// Normalizes with mean and variance over all axes except for the channels. If `moves` is set, the stored
+/// statistics are updated.
+fn standardized(tape: &mut Tape, call: &Call<'_>, moves: bool) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
     let scale = call.value(1)?;
     let bias = call.value(2)?;
@@ -142,7 +126,9 @@ fn standardized(
     };
     let x = tape.tensor(&input, form);
     let standard = Standardized::new(&mut tape.emit, &x, &axes, call.float("epsilon", 1e-5));
-    then(tape, &standard);
+    if moves {
+        move_statistics(tape, call, &standard, &input);
+    }
 
     let gamma = tape.standard(&scale);
     let beta = tape.standard(&bias);
@@ -171,8 +157,10 @@ fn standardized(
     Ok(output)
 }
 
-/// Emits `momentum · stored + (1 - momentum) · batch`. The variance is the unbiased one for `count` elements.
-fn move_statistics(tape: &mut Tape, call: &Call<'_>, batch: &Standardized, count: f64) {
+/// Emits `momentum · stored + (1 - momentum) · batch`. The variance is the unbiased one.
+fn move_statistics(tape: &mut Tape, call: &Call<'_>, batch: &Standardized, input: &Value) {
+    let channels = input.channels();
+    let count = (input.elements() / channels.max(1)) as f64;
     let momentum = call.float("momentum", 0.9);
     let unbiased = count / (count - 1.0);
     for (slot, tensor, factor) in [(3, &batch.mean, 1.0), (4, &batch.variance, unbiased)] {
@@ -180,9 +168,7 @@ fn move_statistics(tape: &mut Tape, call: &Call<'_>, batch: &Standardized, count
             continue;
         };
         let kept = tape.emit.scale(&SlotKind::Statistic.input(name), momentum);
-        let flat = tape
-            .emit
-            .reshape(tensor, &[call.value(0).map_or(1, |input| input.channels())]);
+        let flat = tape.emit.reshape(tensor, &[channels]);
         let added = tape.emit.scale(&flat, (1.0 - momentum) * factor);
         let next = tape.emit.add(&kept, &added);
         tape.statistics.push((name.to_owned(), next));

@@ -5,7 +5,7 @@ use super::parts::gather_padded;
 use crate::TrainingError;
 use crate::call::Call;
 use crate::tape::{Form, Tape, Value};
-use crate::windows::{Phase, Windows};
+use crate::windows::Windows;
 use frostline_graph::build;
 use frostline_graph::onnx::{AttributeProto, data_type};
 
@@ -21,11 +21,9 @@ pub(super) fn max_pool(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Traini
 /// in memory.
 fn zero_of(tape: &mut Tape, indices: &str) -> String {
     let first = tape.emit.integer(0);
-    let to = tape.emit.float.data_type().into();
-    let first = tape
-        .emit
-        .node("Gather", &[indices, &first], vec![build::int("axis", 0)]);
-    let first = tape.emit.node("Cast", &[&first], vec![build::int("to", to)]);
+    let axis = vec![build::int("axis", 0)];
+    let first = tape.emit.node("Gather", &[indices, &first], axis);
+    let first = tape.emit.to_float(&first);
     tape.emit.sub(&first, &first)
 }
 
@@ -43,11 +41,10 @@ fn max_pool_with(
 ) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
     let x = tape.standard(&input);
-    let (result, indices) = tape.emit.node_pair("MaxPool", &[&x], attributes);
+    let [result, indices] = tape.emit.nodes("MaxPool", &[&x], attributes);
     // Indices stay in memory until the backward pass, so store them in 32 bits if possible.
     let indices = if input.elements() <= i32::MAX as usize {
-        let to = build::int("to", data_type::INT32.into());
-        tape.emit.node("Cast", &[&indices], vec![to])
+        tape.emit.cast(&indices, data_type::INT32)
     } else {
         indices
     };
@@ -84,9 +81,8 @@ pub(super) fn average_pool(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Tr
     let rows = tape.rows(&input);
     let images = tape.emit.reshape(&rows, &[batch, windows.inputs(), channels]);
     let seen = gather_padded(tape, &images, &windows.pattern(), windows.inputs());
-    let seen = tape
-        .emit
-        .reshape(&seen, &[batch, windows.outputs(), windows.taps(), channels]);
+    let dims = [batch, windows.outputs(), windows.taps(), channels];
+    let seen = tape.emit.reshape(&seen, &dims);
     let sums = tape.emit.sum(&seen, [2], false);
     let means = tape.emit.mul(&sums, &shares);
     let result = tape.emit.reshape(&means, &[batch * windows.outputs(), channels]);
@@ -94,10 +90,10 @@ pub(super) fn average_pool(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Tr
     tape.on_backward_to(input, &output, Form::Rows, move |tape, rows| {
         let images = tape.emit.reshape(rows, &[batch, windows.outputs(), channels]);
         let shared = tape.emit.mul(&images, &shares);
-        let spread = window_gradient(tape, &shared, &windows, |tape, gathered, phase: &Phase| {
+        let spread = window_gradient(tape, &shared, &windows, |emit, gathered, phase| {
             let seen = [batch, phase.positions.len(), phase.taps.len(), channels];
-            let seen = tape.emit.reshape(gathered, &seen);
-            tape.emit.sum(&seen, [2], false)
+            let seen = emit.reshape(gathered, &seen);
+            emit.sum(&seen, [2], false)
         });
         tape.emit.reshape(&spread, &[batch * windows.inputs(), channels])
     });

@@ -1,7 +1,6 @@
 //! Quantization, with the straight-through estimator: the forward pass rounds, and the gradient passes
 //! unchanged where the range does not clip.
 
-use super::elementwise::ones_where;
 use crate::TrainingError;
 use crate::call::Call;
 use crate::tape::{Form, Tape, Value};
@@ -35,7 +34,7 @@ pub(crate) fn quantized(tape: &mut Tape, call: &Call<'_>) -> Result<(Value, Vec<
         let above = tape.emit.node("Greater", &[&x, &low], vec![]);
         let below = tape.emit.node("Less", &[&x, &high], vec![]);
         let within = tape.emit.node("And", &[&above, &below], vec![]);
-        let ones = ones_where(&mut tape.emit, &within);
+        let ones = tape.emit.to_float(&within);
         tape.emit.mul(dy, &ones)
     });
     Ok((output, outputs))
@@ -54,11 +53,7 @@ fn inside(call: &Call<'_>, rank: usize) -> Result<Option<Range>, TrainingError> 
     if call.node.op_type == "DynamicQuantizeLinear" {
         return Ok(None);
     }
-    let output = call
-        .node
-        .output_name(0)
-        .and_then(|name| call.source.shapes.get(name));
-    let (least, most) = match output.map(|output| output.data_type) {
+    let (least, most) = match call.output_type() {
         Some(data_type::UINT8) => (0.0, 255.0),
         Some(data_type::INT8) => (-128.0, 127.0),
         Some(data_type::UINT16) => (0.0, 65_535.0),

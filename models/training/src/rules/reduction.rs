@@ -4,7 +4,6 @@ use crate::TrainingError;
 use crate::call::Call;
 use crate::emitter::Emitter;
 use crate::tape::{Form, Tape, Value};
-use frostline_graph::build;
 
 pub(super) fn global_average_pool(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
@@ -41,49 +40,57 @@ fn kept_dims(shape: &[usize], axes: &[usize]) -> Vec<usize> {
 }
 
 /// Tensors available to a backward pass. The reduced axes of `y` and `dy` have length 1.
-struct Reduced<'a> {
+pub(crate) struct Reduced<'a> {
     x: &'a str,
     y: &'a str,
     dy: &'a str,
     axes: &'a [usize],
 }
 
-/// Emits the operator of the node in the forward pass. `backward` computes a tensor that broadcasts to the
-/// gradient of the input.
-fn reduce(
+/// Emits a tensor that broadcasts to the gradient of the input.
+pub(crate) type Backward = fn(&mut Emitter, &Reduced<'_>) -> String;
+
+/// Emits the reduction of the node in the forward pass, and `backward` for the gradient.
+pub(super) fn reduce(tape: &mut Tape, call: &Call<'_>, backward: Backward) -> Result<Value, TrainingError> {
+    let input = call.value(0)?;
+    Ok(match axes(call, &input)? {
+        Some(axes) => reduced(tape, call, input, axes, backward),
+        None => input,
+    })
+}
+
+fn reduced(
     tape: &mut Tape,
     call: &Call<'_>,
+    input: Value,
+    axes: Vec<usize>,
     backward: impl FnOnce(&mut Emitter, &Reduced<'_>) -> String + 'static,
-) -> Result<Value, TrainingError> {
-    let input = call.value(0)?;
-    let Some(axes) = axes(call, &input)? else {
-        return Ok(input);
+) -> Value {
+    let operator = match call.node.op_type.as_str() {
+        "GlobalAveragePool" => "ReduceMean",
+        operator => operator,
     };
     let x = tape.standard(&input);
-    let y = tape
-        .emit
-        .reduce(&call.node.op_type, &x, axes.iter().copied(), true);
-    let result = tape.emit.reshape(&y, call.output_shape());
+    let y = tape.emit.reduce(operator, &x, axes.iter().copied(), true);
+    let result = tape.emit.reshape(&y, &call.output_shape);
     let output = call.output(Form::Standard, result);
     let dims = input.shape().to_vec();
     tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
         let dy = tape.emit.reshape(dy, &kept_dims(&dims, &axes));
-        let slope = backward(
-            &mut tape.emit,
-            &Reduced {
-                x: &x,
-                y: &y,
-                dy: &dy,
-                axes: &axes,
-            },
-        );
+        let tensors = Reduced {
+            x: &x,
+            y: &y,
+            dy: &dy,
+            axes: &axes,
+        };
+        let slope = backward(&mut tape.emit, &tensors);
         tape.emit.expand(&slope, &dims)
     });
-    Ok(output)
+    output
 }
 
-pub(super) fn reduce_sum(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    reduce(tape, call, |_, at| at.dy.to_owned())
+pub(super) fn reduce_sum(_: &mut Emitter, at: &Reduced<'_>) -> String {
+    at.dy.to_owned()
 }
 
 /// Sums `input` over `axes` and removes the axes.
@@ -108,47 +115,36 @@ pub(super) fn total(tape: &mut Tape, input: Value, axes: Vec<usize>) -> Value {
 }
 
 /// Emits ReduceMax or ReduceMin. Like in `torch.amax`, equal elements share the gradient.
-pub(super) fn reduce_extreme(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    reduce(tape, call, |emit, at| {
-        let chosen = emit.node("Equal", &[at.x, at.y], vec![]);
-        let to = emit.float.data_type().into();
-        let chosen = emit.node("Cast", &[&chosen], vec![build::int("to", to)]);
-        let count = emit.sum(&chosen, at.axes.iter().copied(), true);
-        let share = emit.div(at.dy, &count);
-        emit.mul(&chosen, &share)
-    })
+pub(super) fn reduce_extreme(emit: &mut Emitter, at: &Reduced<'_>) -> String {
+    let chosen = emit.node("Equal", &[at.x, at.y], vec![]);
+    let chosen = emit.to_float(&chosen);
+    let count = emit.sum(&chosen, at.axes.iter().copied(), true);
+    let share = emit.div(at.dy, &count);
+    emit.mul(&chosen, &share)
 }
 
-pub(super) fn reduce_l1(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    reduce(tape, call, |emit, at| {
-        let sign = emit.node("Sign", &[at.x], vec![]);
-        emit.mul(&sign, at.dy)
-    })
+pub(super) fn reduce_l1(emit: &mut Emitter, at: &Reduced<'_>) -> String {
+    let sign = emit.node("Sign", &[at.x], vec![]);
+    emit.mul(&sign, at.dy)
 }
 
 /// Like in `torch.norm`, rows of zeros have the gradient zero.
-pub(super) fn reduce_l2(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    reduce(tape, call, |emit, at| {
-        let least = emit.scalar(f32::MIN_POSITIVE.into());
-        let length = emit.node("Max", &[at.y, &least], vec![]);
-        let share = emit.div(at.dy, &length);
-        emit.mul(at.x, &share)
-    })
+pub(super) fn reduce_l2(emit: &mut Emitter, at: &Reduced<'_>) -> String {
+    let least = emit.scalar(f32::MIN_POSITIVE.into());
+    let length = emit.node("Max", &[at.y, &least], vec![]);
+    let share = emit.div(at.dy, &length);
+    emit.mul(at.x, &share)
 }
 
-pub(super) fn reduce_sum_square(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    reduce(tape, call, |emit, at| {
-        let twice = emit.scale(at.dy, 2.0);
-        emit.mul(at.x, &twice)
-    })
+pub(super) fn reduce_sum_square(emit: &mut Emitter, at: &Reduced<'_>) -> String {
+    let twice = emit.scale(at.dy, 2.0);
+    emit.mul(at.x, &twice)
 }
 
-pub(super) fn reduce_log_sum_exp(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    reduce(tape, call, |emit, at| {
-        let below = emit.sub(at.x, at.y);
-        let shares = emit.node("Exp", &[&below], vec![]);
-        emit.mul(&shares, at.dy)
-    })
+pub(super) fn reduce_log_sum_exp(emit: &mut Emitter, at: &Reduced<'_>) -> String {
+    let below = emit.sub(at.x, at.y);
+    let shares = emit.node("Exp", &[&below], vec![]);
+    emit.mul(&shares, at.dy)
 }
 
 fn mean(tape: &mut Tape, call: &Call<'_>, input: Value, axes: Vec<usize>) -> Value {
@@ -156,19 +152,11 @@ fn mean(tape: &mut Tape, call: &Call<'_>, input: Value, axes: Vec<usize>) -> Val
     if pools && tape.preferred_form(&[&input]) == Form::Rows {
         return mean_of_rows(tape, call, input);
     }
-    let kept = kept_dims(input.shape(), &axes);
-    let count = input.elements() / kept.iter().product::<usize>().max(1);
-    let x = tape.standard(&input);
-    let averaged = tape.emit.mean(&x, axes, true);
-    let result = tape.emit.reshape(&averaged, call.output_shape());
-    let output = call.output(Form::Standard, result);
-    let dims = input.shape().to_vec();
-    tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
-        let dy = tape.emit.reshape(dy, &kept);
-        let share = tape.emit.scale(&dy, 1.0 / count as f64);
-        tape.emit.expand(&share, &dims)
-    });
-    output
+    let kept: usize = kept_dims(input.shape(), &axes).iter().product();
+    let count = input.elements() / kept.max(1);
+    reduced(tape, call, input, axes, move |emit, at| {
+        emit.scale(at.dy, 1.0 / count as f64)
+    })
 }
 
 /// Emits the mean over all positions in the rows form.
@@ -179,7 +167,7 @@ fn mean_of_rows(tape: &mut Tape, call: &Call<'_>, input: Value) -> Value {
     let rows = tape.rows(&input);
     let images = tape.emit.reshape(&rows, &[batch, positions, channels]);
     let averaged = tape.emit.mean(&images, [1], false);
-    let result = tape.emit.reshape(&averaged, call.output_shape());
+    let result = tape.emit.reshape(&averaged, &call.output_shape);
     let output = call.output(Form::Standard, result);
     tape.on_backward(&output, move |tape, gradient| {
         let dy = tape.standard(gradient);

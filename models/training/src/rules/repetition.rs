@@ -7,13 +7,13 @@ use crate::tape::{Form, Tape, Value};
 
 pub(super) fn expand(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
-    if input.shape() == call.output_shape() {
+    if input.shape() == call.output_shape {
         return Ok(input);
     }
     let x = tape.standard(&input);
-    let y = tape.emit.expand(&x, call.output_shape());
+    let y = tape.emit.expand(&x, &call.output_shape);
     let output = call.output(Form::Standard, y);
-    let full = call.output_shape().to_vec();
+    let full = call.output_shape.clone();
     let dims = input.shape().to_vec();
     tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
         reduce_to(tape, dy, &full, &dims)
@@ -24,7 +24,7 @@ pub(super) fn expand(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Training
 pub(super) fn tile(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
     let x = tape.standard(&input);
-    let pairs = input.shape().iter().zip(call.output_shape());
+    let pairs = input.shape().iter().zip(&call.output_shape);
     let repeats: Vec<usize> = pairs.map(|(from, to)| to / (*from).max(1)).collect();
     let times = tape.emit.ints(repeats.iter().map(|times| *times as i64));
     let y = tape.emit.node("Tile", &[&x, &times], vec![]);

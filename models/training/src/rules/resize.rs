@@ -9,7 +9,7 @@ pub(super) fn resize(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Training
     let input = call.value(0)?;
     let scales = scales(call, &input)?;
     let mut maps = Vec::new();
-    let lengths = input.shape().iter().zip(call.output_shape()).zip(scales);
+    let lengths = input.shape().iter().zip(&call.output_shape).zip(scales);
     for (axis, ((inputs, outputs), scale)) in lengths.enumerate() {
         if inputs == outputs && scale == 1.0 {
             continue;
@@ -29,7 +29,7 @@ fn scales(call: &Call<'_>, input: &Value) -> Result<Vec<f64>, TrainingError> {
         Some(_) => call.constant_floats(slot)?.unwrap_or_default(),
         None => Vec::new(),
     };
-    let ratios = input.shape().iter().zip(call.output_shape());
+    let ratios = input.shape().iter().zip(&call.output_shape);
     let mut scales: Vec<f64> = ratios
         .map(|(from, to)| *to as f64 / (*from).max(1) as f64)
         .collect();

@@ -5,6 +5,7 @@ use crate::TrainingError;
 use crate::call::Call;
 use crate::tape::{Form, Tape, Value};
 use frostline_graph::build;
+use frostline_graph::onnx::AttributeProto;
 
 pub(super) fn split(tape: &mut Tape, call: &Call<'_>) -> Result<Vec<Value>, TrainingError> {
     let input = call.value(0)?;
@@ -106,15 +107,23 @@ fn counted(index: i64, length: i64) -> i64 {
     }
 }
 
-/// The backward pass uses Pad or Gather if the positions are known and distinct, and otherwise
-/// ScatterElements, which adds repeated positions.
 pub(super) fn gather(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let axis = call.axis(call.int("axis", 0), call.value(0)?.rank())?;
+    looked_up(tape, call, axis, vec![build::int("axis", axis as i64)])
+}
+
+/// Emits a lookup of slices along `axis`. The backward pass uses Pad or Gather if the positions are known and
+/// distinct, and otherwise ScatterElements, which adds repeated positions.
+fn looked_up(
+    tape: &mut Tape,
+    call: &Call<'_>,
+    axis: usize,
+    attributes: Vec<AttributeProto>,
+) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
-    let axis = call.axis(call.int("axis", 0), input.rank())?;
     let indices = call.plain(1)?.to_owned();
     let x = tape.standard(&input);
-    let attributes = vec![build::int("axis", axis as i64)];
-    let y = tape.emit.node("Gather", &[&x, &indices], attributes);
+    let y = tape.emit.node(&call.node.op_type, &[&x, &indices], attributes);
     let output = call.output(Form::Standard, y);
     let length = input.shape().get(axis).copied().unwrap_or(1);
     let (outer, inner) = around(input.shape(), axis);
@@ -186,28 +195,12 @@ pub(super) fn gather_elements(tape: &mut Tape, call: &Call<'_>) -> Result<Value,
 /// Only supports a single index per element. The newer PyTorch exporter emits lookups along the first axis in
 /// this way.
 pub(super) fn gather_nd(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    let input = call.value(0)?;
     let name = call.node.input_name(1).unwrap_or_default();
     let depth = call.source.shapes.dims(name).and_then(<[usize]>::last);
     if depth != Some(&1) || call.int("batch_dims", 0) != 0 {
         return Err(call.unsupported("only lookups along the first axis are supported"));
     }
-    let indices = call.plain(1)?.to_owned();
-    let x = tape.standard(&input);
-    let y = tape.emit.node("GatherND", &[&x, &indices], vec![]);
-    let output = call.output(Form::Standard, y);
-    let length = input.shape().first().copied().unwrap_or(1);
-    let inner = input.elements() / length.max(1);
-    let count = output.elements() / inner.max(1);
-    let dims = input.shape().to_vec();
-    tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
-        let dy = tape.emit.reshape(dy, &[count, inner]);
-        let column = tape.emit.reshape(&indices, &[count, 1]);
-        let everywhere = tape.emit.expand(&column, &[count, inner]);
-        let dx = scatter(tape, &everywhere, &dy, &[length, inner], 0);
-        tape.emit.reshape(&dx, &dims)
-    });
-    Ok(output)
+    looked_up(tape, call, 0, vec![])
 }
 
 /// Replaces elements of the first operand with the third operand. The replaced elements have no gradient, and the

@@ -5,14 +5,31 @@ use crate::TrainingError;
 use crate::call::Call;
 use crate::tape::{Form, Tape, Value};
 
+/// Convolution of a part of the batch by `tiles`.
+pub(super) struct Part<T> {
+    pub(super) input: Value,
+    pub(super) weight: Value,
+    pub(super) tiles: T,
+}
+
+impl<T> Part<T> {
+    pub(super) fn images(&self) -> usize {
+        self.input.batch()
+    }
+
+    pub(super) fn filters(&self) -> usize {
+        self.weight.batch()
+    }
+
+    pub(super) fn channels(&self) -> usize {
+        self.input.channels()
+    }
+}
+
 /// A convolution by tiles. All functions are linear in the input and in the weight.
 pub(super) trait Tiled: 'static {
     /// Form of the weight's gradient.
     const GRADIENT: Form;
-
-    fn input(&self) -> &Value;
-
-    fn weight(&self) -> &Value;
 
     /// Returns the number of output positions per image.
     fn outputs(&self) -> usize;
@@ -39,29 +56,38 @@ pub(super) trait Tiled: 'static {
     fn input_gradient(&self, tape: &mut Tape, made: &str, kernels: &str) -> String;
 }
 
-/// Accumulates the gradient of the bias.
-pub(super) fn bias_gradient(tape: &mut Tape, bias: Option<Value>, gradient: &Value) {
+/// Accumulates the gradient of the bias from the gradient of the output in `form`.
+pub(super) fn bias_gradient(tape: &mut Tape, bias: Option<Value>, gradient: &Value, form: Form) {
     if let Some(bias) = bias.filter(Value::is_differentiable) {
-        let rows = tape.rows(gradient);
-        let sum = tape.sum_per_channel(&rows, gradient, Form::Rows);
+        let dy = tape.tensor(gradient, form);
+        let sum = tape.sum_per_channel(&dy, gradient, form);
         tape.accumulate_tensor(&bias, Form::Standard, sum);
     }
 }
 
 /// Emits a Conv by tiles for the parts of the batch in sequence. A part has up to
-/// [`UNROLLED_BYTES`](super::parts), given `image_bytes` per image. `make` creates the convolution for the
-/// input of a part. The inputs of tiles and the kernels for them are several times larger than input and
-/// weight, so the backward pass computes both again.
-pub(super) fn conv<T: Tiled>(
+/// [`UNROLLED_BYTES`](super::parts), given `image_bytes` per image. The inputs of tiles and the kernels for them are
+/// several times larger than input and weight, so the backward pass computes both again.
+pub(super) fn conv<T: Clone>(
     tape: &mut Tape,
     call: &Call<'_>,
     image_bytes: usize,
-    make: impl Fn(Value) -> T,
-) -> Result<Value, TrainingError> {
+    tiles: &T,
+) -> Result<Value, TrainingError>
+where
+    Part<T>: Tiled,
+{
     let input = call.value(0)?;
+    let weight = call.value(1)?;
     let bias = call.optional(2);
     let images = parts(input.batch(), image_bytes);
-    let tiled: Vec<T> = inputs(tape, &input, &images).into_iter().map(make).collect();
+    let inputs = inputs(tape, &input, &images).into_iter();
+    let tiled = inputs.map(|input| Part {
+        input,
+        weight: weight.clone(),
+        tiles: tiles.clone(),
+    });
+    let tiled: Vec<Part<T>> = tiled.collect();
     // Emitted before `seen`, the kernels are computed after it and therefore after the preceding layers.
     // Otherwise the kernels would be in memory while those layers run.
     let kernels = tiled.first().map(|tiled| tiled.forward_kernels(tape));
@@ -79,7 +105,7 @@ pub(super) fn conv<T: Tiled>(
     let rows = join(tape, made);
     let output = call.output(Form::Rows, rows);
     tape.on_backward(&output, move |tape, gradient| {
-        bias_gradient(tape, bias, gradient);
+        bias_gradient(tape, bias, gradient, Form::Rows);
         let rows = tape.rows(gradient);
         let gradient = tape.with_hidden_shapes(|tape| backward(tape, &tiled, &images, &rows));
         if let Some(rows) = gradient {
@@ -113,14 +139,18 @@ fn inputs(tape: &mut Tape, input: &Value, images: &[usize]) -> Vec<Value> {
 /// Accumulates the gradient of the weight and returns the gradient of the input, if needed. Parts run in
 /// sequence, and the gradient of the input runs before the gradient of the weight, to free memory before the
 /// next computation. For this, the gradient of the output is split into tiles twice.
-fn backward<T: Tiled>(tape: &mut Tape, tiled: &[T], images: &[usize], rows: &str) -> Option<String> {
+fn backward<T>(tape: &mut Tape, tiled: &[Part<T>], images: &[usize], rows: &str) -> Option<String>
+where
+    Part<T>: Tiled,
+{
+    let form = <Part<T> as Tiled>::GRADIENT;
     let first = tiled.first()?;
     let outputs = first.outputs();
-    let filters = first.weight().batch();
+    let filters = first.filters();
     let parts = split(tape, rows, images, outputs, filters);
     let dims = images.iter().map(|images| [images * outputs, filters]);
     let parts = tiled.iter().zip(&parts).zip(dims);
-    let gradient = first.input().is_differentiable().then(|| {
+    let gradient = first.input.is_differentiable().then(|| {
         let kernels = first.backward_kernels(tape);
         let gradients = parts
             .clone()
@@ -132,7 +162,7 @@ fn backward<T: Tiled>(tape: &mut Tape, tiled: &[T], images: &[usize], rows: &str
             .collect();
         join(tape, gradients)
     });
-    if first.weight().is_differentiable() {
+    if first.weight.is_differentiable() {
         let mut before = gradient.clone();
         for ((part, rows), dims) in parts {
             let seen = part.input_tiles(tape);
@@ -142,9 +172,9 @@ fn backward<T: Tiled>(tape: &mut Tape, tiled: &[T], images: &[usize], rows: &str
             };
             let made = part.gradient_tiles(tape, &rows);
             let gradient = part.weight_gradient(tape, &made, &seen);
-            tape.accumulate_tensor(part.weight(), T::GRADIENT, gradient);
-            let sum = tape.gradient(part.weight());
-            before = sum.map(|sum| tape.tensor(&sum, T::GRADIENT));
+            tape.accumulate_tensor(&part.weight, form, gradient);
+            let sum = tape.gradient(&part.weight);
+            before = sum.map(|sum| tape.tensor(&sum, form));
         }
     }
     gradient

@@ -8,7 +8,7 @@
 //! Since all steps are linear, the backward pass consists of the transposed transforms around two such
 //! MatMuls. Activations are stored as `[positions, n, c]` to gather tiles from the first axis.
 
-use super::tiled::{self, Tiled};
+use super::tiled::{self, Part, Tiled};
 use crate::TrainingError;
 use crate::call::Call;
 use crate::tape::{Form, Tape, Value};
@@ -34,38 +34,16 @@ const KERNEL: [[f64; 3]; 4] = [
 ];
 const OUTPUT: [[f64; 4]; 2] = [[1.0, 1.0, 1.0, 0.0], [0.0, 1.0, -1.0, -1.0]];
 
-struct Winograd {
-    input: Value,
-    weight: Value,
-    tiles: Tiles,
-}
-
 pub(super) fn conv(tape: &mut Tape, call: &Call<'_>, tiles: Tiles) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
     let weight = call.value(1)?;
     // Tiles contain 16 input positions and 16 products.
     let channels = input.channels().max(weight.batch());
     let image_bytes = INPUT_POSITIONS * tiles.count() * channels * size_of::<f32>();
-    tiled::conv(tape, call, image_bytes, |input| Winograd {
-        input,
-        weight: weight.clone(),
-        tiles: tiles.clone(),
-    })
+    tiled::conv(tape, call, image_bytes, &tiles)
 }
 
-impl Winograd {
-    fn images(&self) -> usize {
-        self.input.batch()
-    }
-
-    fn filters(&self) -> usize {
-        self.weight.batch()
-    }
-
-    fn channels(&self) -> usize {
-        self.input.channels()
-    }
-
+impl Part<Tiles> {
     /// Returns the number of tiles in all images.
     fn columns(&self) -> usize {
         self.tiles.count() * self.images()
@@ -92,16 +70,8 @@ impl Winograd {
     }
 }
 
-impl Tiled for Winograd {
+impl Tiled for Part<Tiles> {
     const GRADIENT: Form = Form::Taps;
-
-    fn input(&self) -> &Value {
-        &self.input
-    }
-
-    fn weight(&self) -> &Value {
-        &self.weight
-    }
 
     fn outputs(&self) -> usize {
         self.tiles.outputs()
@@ -120,8 +90,7 @@ impl Tiled for Winograd {
             .emit
             .reshape(&taps, &[TAPS, self.filters() * self.channels()]);
         let kernels = transformed(tape, &KERNEL, false, &taps);
-        tape.emit
-            .reshape(&kernels, &[INPUT_POSITIONS, self.filters(), self.channels()])
+        matrices(tape, &kernels, self.filters(), self.channels())
     }
 
     /// Returns the transformed tiles of the input, `[16, tiles·n, c]`.
@@ -131,21 +100,16 @@ impl Tiled for Winograd {
         let channels = self.channels();
         let by_position = self.by_position(tape, &rows, positions, channels);
         let gathered = gather(tape, &by_position, &self.tiles.input_positions(), positions);
-        let gathered = tape
-            .emit
-            .reshape(&gathered, &[INPUT_POSITIONS, self.columns() * channels]);
+        let size = self.columns() * channels;
+        let gathered = tape.emit.reshape(&gathered, &[INPUT_POSITIONS, size]);
         let seen = transformed(tape, &INPUT, false, &gathered);
-        tape.emit
-            .reshape(&seen, &[INPUT_POSITIONS, self.columns(), channels])
+        matrices(tape, &seen, self.columns(), channels)
     }
 
     /// Returns the output as `[n·outputs, m]`.
     fn forward(&self, tape: &mut Tape, seen: &str, kernels: &str) -> String {
         let filters = self.filters();
-        let products = tape.emit.node("MatMul", &[seen, kernels], vec![]);
-        let products = tape
-            .emit
-            .reshape(&products, &[INPUT_POSITIONS, self.columns() * filters]);
+        let products = product(tape, seen, kernels, self.columns() * filters);
         let made = transformed(tape, &OUTPUT, false, &products);
         let tiles = OUTPUT_POSITIONS * self.tiles.count();
         let made = tape.emit.reshape(&made, &[tiles, self.images(), filters]);
@@ -159,19 +123,16 @@ impl Tiled for Winograd {
         let filters = self.filters();
         let by_position = self.by_position(tape, rows, positions, filters);
         let gathered = gather(tape, &by_position, &self.tiles.output_positions(), positions);
-        let gathered = tape
-            .emit
-            .reshape(&gathered, &[OUTPUT_POSITIONS, self.columns() * filters]);
+        let size = self.columns() * filters;
+        let gathered = tape.emit.reshape(&gathered, &[OUTPUT_POSITIONS, size]);
         let made = transformed(tape, &OUTPUT, true, &gathered);
-        tape.emit
-            .reshape(&made, &[INPUT_POSITIONS, self.columns(), filters])
+        matrices(tape, &made, self.columns(), filters)
     }
 
     fn weight_gradient(&self, tape: &mut Tape, made: &str, seen: &str) -> String {
         let size = self.filters() * self.channels();
         let flipped = tape.emit.transpose(made, [0, 2, 1]);
-        let products = tape.emit.node("MatMul", &[&flipped, seen], vec![]);
-        let products = tape.emit.reshape(&products, &[INPUT_POSITIONS, size]);
+        let products = product(tape, &flipped, seen, size);
         let gradient = transformed(tape, &KERNEL, true, &products);
         tape.emit.note_product(&gradient, [TAPS, size]);
         gradient
@@ -180,23 +141,17 @@ impl Tiled for Winograd {
     fn input_gradient(&self, tape: &mut Tape, made: &str, kernels: &str) -> String {
         let positions = self.tiles.inputs();
         let channels = self.channels();
-        let products = tape.emit.node("MatMul", &[made, kernels], vec![]);
-        let products = tape
-            .emit
-            .reshape(&products, &[INPUT_POSITIONS, self.columns() * channels]);
+        let products = product(tape, made, kernels, self.columns() * channels);
         let seen = transformed(tape, &INPUT, true, &products);
         let width = self.images() * channels;
-        let seen = tape
-            .emit
-            .reshape(&seen, &[INPUT_POSITIONS * self.tiles.count(), width]);
-        let gathered = tape.emit.gather(&seen, self.tiles.input_indices(), 0);
-        let gathered = tape
-            .emit
-            .reshape(&gathered, &[OUTPUT_POSITIONS, positions * width]);
-        let sum = tape.emit.sum(&gathered, [0], false);
-        let sum = tape.emit.reshape(&sum, &[positions, width]);
-        let shares = tape.emit.floats(&[positions, 1], &self.tiles.shares());
-        let sum = tape.emit.mul(&sum, &shares);
+        let emit = &mut tape.emit;
+        let seen = emit.reshape(&seen, &[INPUT_POSITIONS * self.tiles.count(), width]);
+        let gathered = emit.gather(&seen, self.tiles.input_indices(), 0);
+        let gathered = emit.reshape(&gathered, &[OUTPUT_POSITIONS, positions * width]);
+        let sum = emit.sum(&gathered, [0], false);
+        let sum = emit.reshape(&sum, &[positions, width]);
+        let shares = emit.floats(&[positions, 1], &self.tiles.shares());
+        let sum = emit.mul(&sum, &shares);
         self.by_image(tape, &sum, positions, channels)
     }
 }
@@ -219,30 +174,32 @@ fn transformed<const N: usize>(
     transposed: bool,
     tiles: &str,
 ) -> String {
-    let mut values = Vec::new();
-    for (upper, lower) in factor
+    let pairs = factor
         .iter()
-        .flat_map(|upper| factor.iter().map(move |lower| (upper, lower)))
-    {
-        values.extend(
-            upper
-                .iter()
-                .flat_map(|left| lower.iter().map(move |right| left * right)),
-        );
-    }
-    let rows = factor.len() * factor.len();
-    let columns = N * N;
+        .flat_map(|upper| factor.iter().map(move |lower| (upper, lower)));
+    let products = pairs.flat_map(|(upper, lower)| {
+        let left = upper.iter();
+        left.flat_map(move |left| lower.iter().map(move |right| left * right))
+    });
+    let mut values: Vec<f64> = products.collect();
+    let mut dims = [factor.len() * factor.len(), N * N];
     if transposed {
-        values = (0..columns)
-            .flat_map(|column| values.iter().skip(column).step_by(columns))
-            .copied()
-            .collect();
+        let [_, columns] = dims;
+        let columns = (0..columns).flat_map(|column| values.iter().skip(column).step_by(columns));
+        values = columns.copied().collect();
+        dims.reverse();
     }
-    let dims = if transposed {
-        [columns, rows]
-    } else {
-        [rows, columns]
-    };
     let matrix = tape.emit.floats(&dims, &values);
     tape.emit.node("Gemm", &[&matrix, tiles], vec![])
+}
+
+/// Multiplies matrices of all input positions and flattens the results to rows of length `size`.
+fn product(tape: &mut Tape, left: &str, right: &str, size: usize) -> String {
+    let products = tape.emit.node("MatMul", &[left, right], vec![]);
+    tape.emit.reshape(&products, &[INPUT_POSITIONS, size])
+}
+
+/// Reshapes rows of all input positions to matrices.
+fn matrices(tape: &mut Tape, rows: &str, height: usize, width: usize) -> String {
+    tape.emit.reshape(rows, &[INPUT_POSITIONS, height, width])
 }
