@@ -7,20 +7,17 @@ use half::slice::HalfFloatSliceExt;
 /// Largest finite half-precision value. Larger finite values may become infinite.
 const LARGEST: f32 = 65504.0;
 
-/// Values processed together, so that the compiler uses vector registers.
-const LANES: usize = 16;
+/// Number of values without a branch, so that the compiler uses vector registers.
+const LANES: usize = 1024;
 
 /// Returns true if a finite value is too large for half precision. Infinities and NaN are representable and
 /// do not count.
 pub fn exceeds_f16(values: &[f32]) -> bool {
-    let (chunks, rest) = values.as_chunks::<LANES>();
-    let mut found = [0_u32; LANES];
-    for chunk in chunks {
-        for (found, value) in found.iter_mut().zip(chunk) {
-            *found |= u32::from(is_out_of_range(*value));
-        }
-    }
-    found != [0; LANES] || rest.iter().any(|value| is_out_of_range(*value))
+    let mut chunks = values.chunks(LANES);
+    chunks.any(|chunk| {
+        let values = chunk.iter();
+        values.fold(false, |found, value| found | is_out_of_range(*value))
+    })
 }
 
 fn is_out_of_range(value: f32) -> bool {
@@ -30,11 +27,10 @@ fn is_out_of_range(value: f32) -> bool {
 
 /// Returns true if no value is infinite or NaN.
 pub fn all_finite(values: &[f32]) -> bool {
-    // Without a branch per value, the compiler uses vector registers.
-    values.chunks(1024).all(|chunk| {
-        chunk
-            .iter()
-            .fold(true, |finite, value| finite & value.is_finite())
+    let mut chunks = values.chunks(LANES);
+    chunks.all(|chunk| {
+        let values = chunk.iter();
+        values.fold(true, |finite, value| finite & value.is_finite())
     })
 }
 
