@@ -36,11 +36,6 @@ impl<'a> Analysis<'a> {
         })
     }
 
-    /// Returns the node that produces the value, and the position in the order of execution.
-    pub(crate) fn producer(&self, name: &str) -> Option<(usize, &'a NodeProto)> {
-        self.links.producer(name)
-    }
-
     /// Returns the indices of the nodes through which data flows to `to`, without nodes before `from`.
     pub(crate) fn data_path(&self, to: &str, from: Option<&str>) -> HashSet<usize> {
         let end = Some(to).filter(|to| Some(*to) != from && self.kinds.is_data(to));

@@ -62,18 +62,12 @@ impl NodeProto {
 
     /// Returns the name of input `slot`, or `None` if it is omitted.
     pub fn input_name(&self, slot: usize) -> Option<&str> {
-        self.input
-            .get(slot)
-            .map(String::as_str)
-            .filter(|name| !name.is_empty())
+        present(&self.input, slot)
     }
 
     /// Returns the name of output `slot`, or `None` if it is omitted.
     pub fn output_name(&self, slot: usize) -> Option<&str> {
-        self.output
-            .get(slot)
-            .map(String::as_str)
-            .filter(|name| !name.is_empty())
+        present(&self.output, slot)
     }
 
     /// Returns the operator if it belongs to ONNX's standard domain.
@@ -89,4 +83,9 @@ impl NodeProto {
             &self.name
         }
     }
+}
+
+fn present(names: &[String], slot: usize) -> Option<&str> {
+    let name = names.get(slot)?.as_str();
+    (!name.is_empty()).then_some(name)
 }

@@ -4,7 +4,7 @@ use crate::onnx::{
     AttributeProto, AttributeType, Dimension, DimensionValue, GraphProto, ModelProto, NodeProto,
     OperatorSetId, TensorProto, TensorShape, TensorType, TypeProto, ValueInfo,
 };
-use crate::tensors::{from_bytes, to_proto};
+use crate::tensors::{code_of, from_bytes};
 use bytes::Bytes;
 use frostline_tensor::Tensor;
 
@@ -90,14 +90,17 @@ pub fn text(name: &str, value: &str) -> AttributeProto {
 /// Creates a tensor attribute.
 pub fn tensor(name: &str, value: &Tensor) -> AttributeProto {
     AttributeProto {
-        t: Some(to_proto("", value)),
+        t: Some(initializer("", value)),
         ..attribute(name, AttributeType::Tensor)
     }
 }
 
-/// Creates an initializer, which is a weight or a constant.
+/// Creates an initializer, which is a weight or a constant. This copies the bytes.
 pub fn initializer(name: &str, value: &Tensor) -> TensorProto {
-    to_proto(name, value)
+    let dims = value.shape().dims().iter();
+    let dims = dims.map(|&dim| i64::try_from(dim).unwrap_or(i64::MAX)).collect();
+    let bytes = Bytes::copy_from_slice(value.as_bytes());
+    from_bytes(name, code_of(value.dtype()), dims, bytes)
 }
 
 /// Creates an initializer with a vector of `i64`, such as a shape or a list of axes.

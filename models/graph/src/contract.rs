@@ -2,6 +2,7 @@
 //! a dynamic batch.
 
 use crate::form::{drop_unread, drop_unread_inputs};
+use crate::network::quoted;
 use crate::onnx::{Dimension, DimensionValue, ModelProto, ValueInfo};
 use crate::{GraphError, InputSize, Model, operators};
 
@@ -45,9 +46,10 @@ fn with_interface(proto: ModelProto, interface: &Interface) -> Result<Model, Gra
 fn with_one_input(model: Model) -> Result<Model, GraphError> {
     let inputs: Vec<&ValueInfo> = model.inputs().collect();
     let [input] = inputs.as_slice() else {
+        let names: Vec<&str> = inputs.iter().map(|input| input.name.as_str()).collect();
         return Err(GraphError::Inputs {
-            count: inputs.len(),
-            names: names(inputs.into_iter()),
+            count: names.len(),
+            names: quoted(&names),
         });
     };
     if model.outputs().len() != 1 {
@@ -134,13 +136,6 @@ fn sized(model: &Model, size: usize) -> Result<Model, GraphError> {
         }
     }
     model.with_graph(graph)
-}
-
-fn names<'a>(values: impl Iterator<Item = &'a ValueInfo>) -> String {
-    values
-        .map(|value| format!("`{}`", value.name))
-        .collect::<Vec<_>>()
-        .join(", ")
 }
 
 fn wrong_shape(input: &str, why: impl Into<String>, size: InputSize) -> GraphError {

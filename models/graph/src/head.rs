@@ -58,7 +58,7 @@ pub(crate) fn find(analysis: &Analysis<'_>, output: &str) -> Option<FoundHead> {
     let mut name = output;
     let mut scaled = false;
     // The mean of two heads is a sum followed by a division.
-    while let Some((_, node)) = analysis.producer(name) {
+    while let Some((_, node)) = analysis.links.producer(name) {
         match node.standard_operator() {
             Some("Div" | "Mul") => (name, scaled) = (single(analysis, node)?, true),
             Some("Add") if single(analysis, node).is_none() => return sum(analysis, node),
@@ -99,7 +99,7 @@ fn walk(analysis: &Analysis<'_>, output: &str) -> Option<FoundHead> {
     let mut add = None;
     let mut name = output;
     loop {
-        let (index, node) = analysis.producer(name)?;
+        let (index, node) = analysis.links.producer(name)?;
         match operators::find(node)?.head {
             HeadPart::Layer | HeadPart::Product => {
                 let layers = vec![layer(analysis, index, node, add)?];
@@ -175,7 +175,7 @@ pub(crate) fn inputs(analysis: &Analysis<'_>, found: &FoundHead) -> Vec<String> 
 /// Returns the input of the only linear layer (Gemm or MatMul) from which `name` is computed, provided that
 /// the nodes in between are elementwise, the weight is stored and the input has two axes.
 fn linear_before<'a>(analysis: &Analysis<'a>, name: &str) -> Option<&'a str> {
-    let mut open = vec![analysis.producer(name)?];
+    let mut open = vec![analysis.links.producer(name)?];
     let mut found = None;
     let mut seen = HashSet::new();
     while let Some((index, node)) = open.pop() {
@@ -184,7 +184,7 @@ fn linear_before<'a>(analysis: &Analysis<'a>, name: &str) -> Option<&'a str> {
         }
         if operators::is_elementwise(node) {
             for input in analysis.data_inputs(node) {
-                open.push(analysis.producer(input)?);
+                open.push(analysis.links.producer(input)?);
             }
             continue;
         }

@@ -271,7 +271,7 @@ impl<'a> Division<'a> {
                 continue;
             };
             for name in self.analysis.data_inputs(node) {
-                let producer = self.analysis.producer(name).map(|(index, _)| index);
+                let producer = self.analysis.links.producer(name).map(|(index, _)| index);
                 let is_behind = producer.is_some_and(|index| !self.before.contains(&index));
                 // Nodes inside of branches keep reading their tensors.
                 let is_read = node.input.iter().any(|input| input == name);

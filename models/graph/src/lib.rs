@@ -69,6 +69,7 @@ pub use normalization::InputNormalization;
 pub use operators::Effort;
 pub use shapes::{Shapes, ValueShape};
 pub use similar::{list_first, similar};
+pub use values::from_end;
 pub use write::{ONE_FILE, Parts, Staged};
 
 #[cfg(test)]

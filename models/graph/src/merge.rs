@@ -1,7 +1,7 @@
 //! Merges trained weights into a model.
 
-use crate::tensors::{code_of, dtype_of, to_float, to_proto};
-use crate::{GraphError, Model};
+use crate::tensors::{code_of, dtype_of, to_float};
+use crate::{GraphError, Model, build};
 use frostline_tensor::Tensor;
 use std::collections::HashMap;
 
@@ -29,7 +29,7 @@ impl Model {
             let stored = dtype_of(slot.data_type).filter(|dtype| *dtype != tensor.dtype());
             let converted = stored.and_then(|dtype| to_float(tensor, dtype));
             let tensor = converted.as_ref().unwrap_or(tensor);
-            let merged = to_proto(name, tensor);
+            let merged = build::initializer(name, tensor);
             if slot.dims != merged.dims || slot.data_type != code_of(tensor.dtype()) {
                 let there = format!("type {} and shape {:?}", slot.data_type, slot.dims);
                 let why = format!(

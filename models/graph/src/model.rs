@@ -2,7 +2,7 @@ use crate::GraphError;
 use crate::onnx::data_type::is_float;
 use crate::onnx::{GraphProto, ModelProto, NodeProto, StringStringEntry, TensorProto, ValueInfo};
 use frostline_tensor::Tensor;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 /// First IR version in which weights need not be listed as inputs. Older networks are converted, because all
 /// changes of a network would have to keep the list complete.
@@ -40,12 +40,10 @@ impl Model {
         }
         crate::form::check(&graph)?;
         if proto.ir_version < UNLISTED_WEIGHTS {
-            let stored: HashSet<&str> = graph
-                .initializer
-                .iter()
-                .map(|weight| weight.name.as_str())
-                .collect();
-            graph.input.retain(|input| !stored.contains(input.name.as_str()));
+            let stored = by_name(&graph.initializer);
+            graph
+                .input
+                .retain(|input| !stored.contains_key(input.name.as_str()));
             proto.ir_version = UNLISTED_WEIGHTS;
         }
         Ok(Self { proto, graph })
@@ -82,16 +80,10 @@ impl Model {
         self
     }
 
-    /// Returns a model with everything of `graph` except its nodes, so that nodes can be added one by one.
-    pub(crate) fn without_nodes(&self, graph: &GraphProto) -> Self {
-        let graph = GraphProto {
-            node: Vec::new(),
-            ..graph.clone()
-        };
-        Self {
-            proto: self.proto.clone(),
-            graph,
-        }
+    /// Returns a model with `graph`, which may lack nodes.
+    pub(crate) fn with_unchecked(&self, graph: GraphProto) -> Self {
+        let proto = self.proto.clone();
+        Self { proto, graph }
     }
 
     /// Returns the graph.
@@ -116,16 +108,9 @@ impl Model {
     /// Returns the inputs that the caller must provide. Old files also list initializers as inputs, which
     /// this function skips.
     pub fn inputs(&self) -> impl Iterator<Item = &ValueInfo> {
-        let weights: std::collections::HashSet<&str> = self
-            .graph
-            .initializer
-            .iter()
-            .map(|weight| weight.name.as_str())
-            .collect();
-        self.graph
-            .input
-            .iter()
-            .filter(move |input| !weights.contains(input.name.as_str()))
+        let weights = self.initializers();
+        let inputs = self.graph.input.iter();
+        inputs.filter(move |input| !weights.contains_key(input.name.as_str()))
     }
 
     /// Returns the outputs.

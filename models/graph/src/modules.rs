@@ -87,7 +87,7 @@ pub(crate) fn name(analysis: &Analysis<'_>, cuts: &mut [Cut]) {
     let mut modules: HashMap<&str, Vec<String>> = names
         .into_iter()
         .filter_map(|name| {
-            let (_, producer) = analysis.producer(name)?;
+            let (_, producer) = analysis.links.producer(name)?;
             Some((name, producer.modules()))
         })
         .collect();

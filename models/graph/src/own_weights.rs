@@ -5,8 +5,8 @@ use crate::form::{drop_unread, read_names};
 use crate::onnx::{GraphProto, NodeProto, TensorProto, data_type};
 use crate::operators;
 use crate::replace::{every_name, store_constants};
-use crate::tensors::{dims_of, dtype_of, from_proto, integers, numbers, to_float, to_proto};
-use crate::{GraphError, Model};
+use crate::tensors::{dims_of, dtype_of, from_proto, integers, numbers, to_float};
+use crate::{GraphError, Model, build, from_end};
 use frostline_tensor::{Data, Tensor};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -274,7 +274,7 @@ impl<'a> Owned<'a> {
             name: name.into(),
             why: "unsupported quantization; export the network without quantization".into(),
         })?;
-        Ok(Some(to_proto(name, &weight)))
+        Ok(Some(build::initializer(name, &weight)))
     }
 
     fn fresh(&mut self, name: &str) -> String {
@@ -321,7 +321,7 @@ fn shared(model: &Model) -> HashSet<&str> {
 
 /// Returns true if the output of the node has the elements of a stored weight.
 fn rearranges(node: &NodeProto) -> bool {
-    node.casts_to_float() || operators::find(node).is_some_and(|operator| operator.rearranges)
+    node.casts_to_float() || node.rearranges()
 }
 
 /// Returns the slots in which a node reads weights or statistics.
@@ -362,10 +362,7 @@ fn dequantize(
     let scales = numbers(from_proto(scale).ok()?.data())?;
     let zeros = zero.map_or_else(|| Some(vec![0; scales.len()]), integers)?;
     let rank = i64::try_from(dims.len()).ok()?;
-    let axis = match node.int("axis").unwrap_or(1) {
-        axis if axis < 0 => axis + rank,
-        axis => axis,
-    };
+    let axis = from_end(node.int("axis").unwrap_or(1), rank);
     // The number of neighboring elements with the same scale.
     let each = match scales.len() {
         1 => usize::MAX,

@@ -5,17 +5,10 @@ use crate::onnx::{NodeProto, data_type};
 use crate::operators;
 use crate::values::{Dim, Position, Probes, RowUse, RowUses, RowView, Samples, axis_of};
 
-/// Operators that move elements, and do not change those of integers.
-const MOVES: &[&str] = &[
-    "Cast",
-    "Expand",
-    "Flatten",
-    "Identity",
-    "Reshape",
-    "Squeeze",
-    "Transpose",
-    "Unsqueeze",
-];
+/// Returns true if a node moves elements, and does not change those of integers.
+fn moves(node: &NodeProto) -> bool {
+    node.rearranges() || matches!(node.standard_operator(), Some("Cast" | "Expand"))
+}
 
 /// Returns the row use of a node that computes positions or looks up elements with them, or `None` for other nodes.
 pub(crate) fn follow(view: RowView<'_>) -> Option<RowUse> {
@@ -26,7 +19,7 @@ pub(crate) fn follow(view: RowView<'_>) -> Option<RowUse> {
         "Concat" => vectors(&view).map(RowUse::Index),
         "Gather" => looked_up(&view).map(RowUse::PerSample),
         "GatherND" => looked_up_by_vectors(&view).map(RowUse::PerSample),
-        operator if MOVES.contains(&operator) => moved(view).map(RowUse::Position),
+        _ if moves(view.node) => moved(view).map(RowUse::Position),
         _ => None,
     }
 }
@@ -39,7 +32,7 @@ pub(crate) fn bound(node: &NodeProto, probes: &Probes, uses: &RowUses) -> Option
             [Dim::Fixed(count)] => i64::try_from(*count).ok(),
             _ => None,
         },
-        operator if MOVES.contains(&operator) && keeps_integers(node) => uses.bound(node.input_name(0)?),
+        _ if moves(node) && keeps_integers(node) => uses.bound(node.input_name(0)?),
         _ => None,
     }
 }

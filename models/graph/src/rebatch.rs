@@ -20,7 +20,7 @@ pub(crate) fn open_batch(model: &Model) -> Result<Model, GraphError> {
         .iter_mut()
         .chain(&mut graph.output)
         .for_each(open_first_axis);
-    let bare = model.without_nodes(&graph);
+    let bare = model.with_unchecked(graph.clone());
     let rows = RowUses::start(bare.inputs().map(|input| input.name.as_str()));
     let mut opening = Opening {
         one,

@@ -61,7 +61,7 @@ impl<'a> Repeated<'a> {
 
     /// Returns true if one of the nodes `repeated` produces the value.
     pub(crate) fn produces(&self, repeated: &BTreeSet<usize>, name: &str) -> bool {
-        let producer = self.analysis.producer(name);
+        let producer = self.analysis.links.producer(name);
         producer.is_some_and(|(index, _)| repeated.contains(&index))
     }
 
@@ -73,7 +73,7 @@ impl<'a> Repeated<'a> {
             .flat_map(|node| node.input.iter().map(String::as_str))
             .collect();
         while let Some(name) = open.pop() {
-            if let Some((index, node)) = self.analysis.producer(name)
+            if let Some((index, node)) = self.analysis.links.producer(name)
                 && self.contains(index)
                 && needed.insert(index)
             {

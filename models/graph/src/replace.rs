@@ -194,9 +194,8 @@ impl Edit<'_> {
         let classes = self.classes;
         let features = layer.head.features;
         let count = classes.checked_mul(features);
-        let count = count.ok_or_else(|| GraphError::Head {
-            why: format!("a head with {classes} classes is too large").into(),
-        })?;
+        let count =
+            count.ok_or_else(|| cannot_replace(&format!("a head with {classes} classes is too large")))?;
         let mut weight = Normal::new(seed, Normal::HEAD).draw(count);
         let mut bias = vec![0.0; classes];
         let Some(node) = self.graph.node.get(layer.index).cloned() else {
@@ -219,7 +218,7 @@ impl Edit<'_> {
             }
         }
         let weight = if by_feature {
-            tensor(vec![features, classes], transposed(&weight, classes, features))?
+            tensor(vec![features, classes], transposed(&weight, features))?
         } else {
             tensor([vec![classes, features], vec![1; layer.kernel]].concat(), weight)?
         };
@@ -260,7 +259,7 @@ impl Edit<'_> {
         };
         Some(Rows {
             weight: if by_feature {
-                transposed(&weight, features, classes)
+                transposed(&weight, classes)
             } else {
                 weight
             },
@@ -461,8 +460,8 @@ impl Rows {
         let row = self.weight.chunks(self.features.max(1)).nth(class);
         let (Some(row), Some(shift)) = (row.filter(|row| row.len() == weight.len()), self.bias.get(class))
         else {
-            let why = format!("the old head does not contain class {class}").into();
-            return Err(GraphError::Head { why });
+            let why = format!("the old head does not contain class {class}");
+            return Err(cannot_replace(&why));
         };
         weight.copy_from_slice(row);
         *bias = *shift;
@@ -498,18 +497,10 @@ pub(crate) fn rename(nodes: &mut [NodeProto], old: &str, new: &str) {
     }
 }
 
-/// Transposes a row-major matrix `[rows, columns]`.
-fn transposed(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
-    (0..columns)
-        .flat_map(|column| {
-            values
-                .iter()
-                .skip(column)
-                .step_by(columns.max(1))
-                .take(rows)
-                .copied()
-        })
-        .collect()
+/// Transposes a row-major matrix with this number of columns.
+fn transposed(values: &[f32], columns: usize) -> Vec<f32> {
+    let columns = (0..columns).map(|column| values.iter().skip(column).step_by(columns));
+    columns.flatten().copied().collect()
 }
 
 fn tensor(dims: Vec<usize>, values: Vec<f32>) -> Result<Tensor, GraphError> {

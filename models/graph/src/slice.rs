@@ -73,7 +73,7 @@ impl Part {
         };
         let mut open: Vec<&str> = vec![to];
         while let Some(name) = open.pop() {
-            let Some((index, node)) = analysis.producer(name) else {
+            let Some((index, node)) = analysis.links.producer(name) else {
                 continue;
             };
             if name == from || part.nodes.contains_key(&index) {
@@ -114,7 +114,7 @@ impl Part {
             renamed(quantize, from, &integers),
             renamed(dequantize, &integers, &dequantized),
         ];
-        if let Some((producer, _)) = analysis.producer(from) {
+        if let Some((producer, _)) = analysis.links.producer(from) {
             self.nodes.insert(producer, again);
         }
     }
@@ -159,7 +159,7 @@ impl Part {
 
 /// Returns the node that produces `name` if it has this operator.
 fn producer_with<'a>(analysis: &Analysis<'a>, name: &str, operator: &str) -> Option<&'a NodeProto> {
-    let (_, node) = analysis.producer(name)?;
+    let (_, node) = analysis.links.producer(name)?;
     (node.standard_operator() == Some(operator)).then_some(node)
 }
 

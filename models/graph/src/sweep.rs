@@ -56,7 +56,7 @@ fn first_hidden_shape(analysis: &Analysis<'_>) -> usize {
         .flat_map(|node| &node.input);
     let unknown = asked.filter(|name| analysis.kinds.is_data(name) && analysis.probes.dims(name).is_none());
     unknown
-        .filter_map(|name| analysis.producer(name))
+        .filter_map(|name| analysis.links.producer(name))
         .map(|(index, _)| index)
         .min()
         .unwrap_or(usize::MAX)

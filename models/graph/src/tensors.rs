@@ -27,14 +27,6 @@ pub fn code_of(dtype: DType) -> i32 {
     }
 }
 
-/// Converts `tensor` to an initializer with this name. This copies the bytes.
-pub(crate) fn to_proto(name: &str, tensor: &Tensor) -> TensorProto {
-    let dims = tensor.shape().dims().iter();
-    let dims = dims.map(|&dim| i64::try_from(dim).unwrap_or(i64::MAX)).collect();
-    let bytes = Bytes::copy_from_slice(tensor.as_bytes());
-    from_bytes(name, code_of(tensor.dtype()), dims, bytes)
-}
-
 /// Creates an initializer from the little-endian bytes of its elements.
 pub fn from_bytes(name: &str, data_type: i32, dims: Vec<i64>, bytes: impl Into<Bytes>) -> TensorProto {
     TensorProto {

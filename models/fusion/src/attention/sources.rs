@@ -1,5 +1,6 @@
 use super::graph::AttentionGraph;
 use crate::layout::{COPY, Layout, RESHAPE, Step};
+use frostline_graph::from_end;
 use frostline_graph::onnx::NodeProto;
 
 /// Tensor from which the fused operator can read its input.
@@ -204,6 +205,6 @@ pub(super) fn permutation(node: &NodeProto, axes: usize) -> Option<Vec<usize>> {
 /// Converts an index that counts from the end if it is negative.
 fn counted(index: i64, count: usize) -> Option<usize> {
     let count = i64::try_from(count).ok()?;
-    let index = if index < 0 { index + count } else { index };
+    let index = from_end(index, count);
     usize::try_from(index).ok().filter(|_| index < count)
 }

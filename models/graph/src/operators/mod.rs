@@ -112,6 +112,11 @@ impl NodeProto {
         self.standard_operator() == Some("Cast") && to.is_some_and(is_float)
     }
 
+    /// Returns true if the node only moves the elements of the first input.
+    pub fn rearranges(&self) -> bool {
+        find(self).is_some_and(|operator| operator.rearranges)
+    }
+
     /// Returns the effort of executing this node.
     pub fn effort(&self) -> Effort {
         find(self).map_or(Effort::Computing, |operator| operator.effort)

@@ -55,7 +55,7 @@ pub(crate) struct Operator {
     pub(crate) numbers: bool,
     /// Detects tensors in these slots that are constants of the exporter instead of weights.
     pub(crate) constant: Option<ConstantRule>,
-    /// True if the operator only rearranges the elements of a weight.
+    /// True if the operator only moves the elements of the first input.
     pub(crate) rearranges: bool,
     /// True if the operator only reads the shape of the input.
     pub(crate) reads_shape: bool,

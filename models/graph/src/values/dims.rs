@@ -28,7 +28,7 @@ pub(crate) fn sizes_of(sizes: &[i64]) -> RuleResult<Vec<usize>> {
 }
 
 /// Returns the position along an axis of `size`; negative positions count from the end.
-pub(crate) fn from_end(place: i64, size: i64) -> i64 {
+pub fn from_end(place: i64, size: i64) -> i64 {
     if place < 0 {
         place.saturating_add(size)
     } else {

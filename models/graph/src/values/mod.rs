@@ -13,9 +13,10 @@ mod sizes;
 mod value;
 
 pub(crate) use context::{Context, Values};
+pub use dims::from_end;
 pub(crate) use dims::{
-    RuleResult, Unresolved, at, axes_of, axis_of, broadcast_dims, from_end, mismatch, product, replaced,
-    signed, sizes_of, unsigned,
+    RuleResult, Unresolved, at, axes_of, axis_of, broadcast_dims, mismatch, product, replaced, signed,
+    sizes_of, unsigned,
 };
 pub(crate) use growth::{Growth, Line, Pair, SLIDES, Why, lines, literal_differs, open_axes};
 pub(crate) use literal::{Literal, MOST_ELEMENTS, as_integer, as_number, strides};
