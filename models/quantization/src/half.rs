@@ -12,7 +12,8 @@ use std::collections::{HashMap, HashSet};
 /// f32.
 const PRODUCTS: &[&str] = &["Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul"];
 
-/// Operators with the type of the inputs. Engines normalize in f32 also if the inputs are f16.
+/// Operators with the type of the inputs, in addition to those that only move elements. Engines normalize in f32 also if
+/// the inputs are f16.
 ///
 /// All operators that are in neither list remain in f32: powers, roots, exponentials and sums over axes lose
 /// accuracy in f16, quantization requires f32, and GPUs have no f16 kernels for rare operators.
@@ -30,7 +31,6 @@ const FOLLOWERS: &[&str] = &[
     "Elu",
     "Erf",
     "Expand",
-    "Flatten",
     "Floor",
     "Gather",
     "Gelu",
@@ -38,7 +38,6 @@ const FOLLOWERS: &[&str] = &[
     "GlobalMaxPool",
     "HardSigmoid",
     "HardSwish",
-    "Identity",
     "InstanceNormalization",
     "LayerNormalization",
     "LeakyRelu",
@@ -53,7 +52,6 @@ const FOLLOWERS: &[&str] = &[
     "ReduceMax",
     "ReduceMin",
     "Relu",
-    "Reshape",
     "Resize",
     "Selu",
     "Sigmoid",
@@ -62,13 +60,10 @@ const FOLLOWERS: &[&str] = &[
     "Softsign",
     "SpaceToDepth",
     "Split",
-    "Squeeze",
     "Sub",
     "Sum",
     "Tanh",
     "Tile",
-    "Transpose",
-    "Unsqueeze",
     "Where",
 ];
 
@@ -249,7 +244,8 @@ impl<'a> Rewrite<'a> {
             return Ok(false);
         };
         let is_product = PRODUCTS.contains(&operator);
-        if !is_product && !FOLLOWERS.contains(&operator) || !self.has_types(node) {
+        let follows = FOLLOWERS.contains(&operator) || node.rearranges();
+        if !is_product && !follows || !self.has_types(node) {
             return Ok(false);
         }
         let operands: Vec<&str> = typed_inputs(node)

@@ -8,7 +8,7 @@ use frostline_graph::build::{int, node};
 use frostline_graph::onnx::{GraphProto, NodeProto, TensorProto, data_type};
 use frostline_graph::tensors::{from_bytes, from_proto};
 use frostline_tensor::Data;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 /// Network with frozen layers in int8.
 #[derive(Debug, Clone)]
@@ -52,15 +52,17 @@ pub fn quantize(
         let layer = node.output_name(0).and_then(|output| chosen.get(output));
         rewrite.add(node, layer)?;
     }
-    rewrite.drop_replaced(&chosen);
     Ok(Quantized {
         quantized_layers: chosen.len(),
         layers: layers.quantizable().count(),
-        model: model.with_graph(GraphProto {
-            node: rewrite.nodes,
-            initializer: rewrite.weights,
-            ..model.graph().clone()
-        })?,
+        // Drops the `f32` weights of quantized layers that no other node reads.
+        model: model
+            .with_graph(GraphProto {
+                node: rewrite.nodes,
+                initializer: rewrite.weights,
+                ..model.graph().clone()
+            })?
+            .without_unread(),
     })
 }
 
@@ -107,26 +109,6 @@ impl<'a> Rewrite<'a> {
         let dequantized = format!("{}/dequantized", self.input);
         self.quantize(self.input, &dequantized, parameters, &NodeProto::default());
         self.renamed.insert(self.input, dequantized);
-    }
-
-    /// Removes the `f32` weights of quantized layers, except those that other nodes read.
-    fn drop_replaced(&mut self, quantized: &HashMap<&str, Layer<'_>>) {
-        let read: HashSet<&str> = self
-            .nodes
-            .iter()
-            .flat_map(|node| &node.input)
-            .map(String::as_str)
-            .collect();
-        let replaced = quantized
-            .values()
-            .flat_map(|layer| [Some(layer.weight), layer.bias])
-            .flatten();
-        let replaced = replaced
-            .map(|weight| weight.name.as_str())
-            .filter(|name| !read.contains(name));
-        let replaced: HashSet<&str> = replaced.collect();
-        self.weights
-            .retain(|weight| !replaced.contains(weight.name.as_str()));
     }
 
     fn add(&mut self, node: &'a NodeProto, layer: Option<&Layer<'_>>) -> Result<(), QuantizationError> {
