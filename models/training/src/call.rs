@@ -1,6 +1,7 @@
 use crate::TrainingError;
 use crate::source::Source;
 use crate::tape::{Form, Tape, Value};
+use frostline_graph::from_end;
 use frostline_graph::onnx::NodeProto;
 use frostline_graph::onnx::data_type::is_float;
 use frostline_graph::tensors::{from_proto, numbers};
@@ -150,8 +151,7 @@ impl Call<'_> {
 
     /// Normalizes `axis` for the rank `rank`. Negative axes count from the end.
     pub(crate) fn axis(&self, axis: i64, rank: usize) -> Result<usize, TrainingError> {
-        let counted = if axis < 0 { axis + rank as i64 } else { axis };
-        usize::try_from(counted)
+        usize::try_from(from_end(axis, rank as i64))
             .ok()
             .filter(|axis| *axis < rank.max(1))
             .ok_or_else(|| self.unsupported(format!("axis {axis} is out of range for {rank} axes")))

@@ -4,7 +4,7 @@
 
 use crate::{Dropout, TrainingError};
 use frostline_graph::onnx::NodeProto;
-use frostline_graph::{Changes, Links, Model, Shapes, build};
+use frostline_graph::{Changes, Links, Model, Shapes, build, from_end};
 
 /// Node indices of a norm and the Gather along an outer axis that is the only reader.
 struct Pair {
@@ -60,7 +60,7 @@ fn pair(links: &Links<'_>, norm: usize, node: &NodeProto, dropouts: &[Dropout]) 
 fn swapped(norm: &NodeProto, gather: &NodeProto, shapes: &Shapes) -> Option<[NodeProto; 2]> {
     let rank = shapes.dims(norm.input_name(0)?)?.len() as i64;
     let axes = [norm.int("axis").unwrap_or(-1), gather.int("axis").unwrap_or(0)];
-    let [axis, gathered] = axes.map(|axis| if axis < 0 { axis + rank } else { axis });
+    let [axis, gathered] = axes.map(|axis| from_end(axis, rank));
     if gathered >= axis {
         return None;
     }

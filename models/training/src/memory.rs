@@ -121,11 +121,8 @@ fn order(nodes: &[NodeProto], readers: &Readers<'_>) -> Vec<usize> {
             continue;
         }
         open.push((index, true));
-        let inputs = nodes.get(index).map(|node| node.input.iter());
-        let makers = inputs
-            .into_iter()
-            .flatten()
-            .filter_map(|name| readers.maker(name));
+        let inputs = nodes.get(index).into_iter().flat_map(|node| &node.input);
+        let makers = inputs.filter_map(|name| readers.maker(name));
         let mut makers: Vec<usize> = makers.filter(|maker| !seen.contains(maker)).collect();
         makers.sort_unstable();
         open.extend(makers.into_iter().map(|maker| (maker, false)));
@@ -152,7 +149,7 @@ impl<'a> Liveness<'a> {
         let order = order(all, &Readers::new(all));
         let nodes: Vec<&NodeProto> = order.into_iter().filter_map(|index| all.get(index)).collect();
         let mut walk = Self {
-            nodes,
+            nodes: Vec::new(),
             shapes,
             viewed: HashMap::new(),
             last_reader: HashMap::new(),
@@ -160,20 +157,18 @@ impl<'a> Liveness<'a> {
             alive: HashMap::new(),
             bytes: 0,
         };
-        for (index, node) in walk.nodes.iter().enumerate() {
-            let view = is_view(node)
-                && !walk
-                    .elsewhere
-                    .contains(node.output.first().map_or("", String::as_str));
-            if let (true, Some(output), Some(input)) = (view, node.output.first(), node.input.first()) {
-                let whole = walk.viewed.get(input.as_str()).copied().unwrap_or(input);
-                walk.viewed.insert(output, whole);
+        for (index, node) in nodes.iter().enumerate() {
+            if let (true, Some(output), Some(input)) =
+                (is_view(node), node.output.first(), node.input.first())
+                && !walk.elsewhere.contains(output.as_str())
+            {
+                walk.viewed.insert(output, walk.whole(input));
             }
             for name in &node.input {
-                let whole = walk.viewed.get(name.as_str()).copied().unwrap_or(name);
-                walk.last_reader.insert(whole, index);
+                walk.last_reader.insert(walk.whole(name), index);
             }
         }
+        walk.nodes = nodes;
         let outputs = model.outputs().iter().map(|output| output.name.as_str());
         walk.last_reader.extend(outputs.map(|name| (name, usize::MAX)));
         walk
@@ -186,7 +181,7 @@ impl<'a> Liveness<'a> {
     /// Returns the largest number of bytes alive at the same time.
     fn peak(mut self) -> u64 {
         let mut peak = 0;
-        for (index, node) in self.nodes.clone().into_iter().enumerate() {
+        for (index, node) in std::mem::take(&mut self.nodes).into_iter().enumerate() {
             self.make(index, node);
             peak = peak.max(self.bytes);
             let names = node.input.iter().chain(&node.output);

@@ -78,7 +78,7 @@ pub(crate) struct Update<'a> {
     pub(crate) gradient: &'a str,
     /// Tensors that still read the weight after the gradient is computed. The new value is written after
     /// them.
-    pub(crate) after: &'a [String],
+    pub(crate) after: Vec<String>,
 }
 
 /// Emits the updates of a step and shares the common scalars.
@@ -145,7 +145,7 @@ impl<'a> Updater<'a> {
                 adam(emit, state, update, [beta1, beta2, epsilon], correction)
             }
         };
-        let size = emit.delayed(&rate.size, update.after);
+        let size = emit.delayed(&rate.size, &update.after);
         let step = emit.mul(&direction, &size);
         let weight = &update.parameter.slot;
         match &rate.shrink {

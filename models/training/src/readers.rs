@@ -4,9 +4,6 @@ use frostline_graph::onnx::NodeProto;
 use frostline_graph::{Links, read_names};
 use std::collections::HashSet;
 
-/// Operators with an output that can share the memory of the first input.
-const VIEWS: [&str; 5] = ["Reshape", "Identity", "Flatten", "Squeeze", "Unsqueeze"];
-
 /// Edges between nodes.
 pub(crate) struct Readers<'a>(Links<'a>);
 
@@ -24,7 +21,7 @@ impl<'a> Readers<'a> {
     /// `None` for inputs and constants.
     pub(crate) fn origin(&self, tensor: &str) -> Option<usize> {
         let (mut origin, mut node) = self.0.producer(tensor)?;
-        while node.op_type == "Transpose" || is_view(node) {
+        while node.rearranges() {
             match node.input.first().and_then(|input| self.0.producer(input)) {
                 Some(maker) => (origin, node) = maker,
                 None => break,
@@ -81,7 +78,7 @@ impl<'a> Readers<'a> {
 
 /// Returns true if the output can share the memory of the first input.
 pub(crate) fn is_view(node: &NodeProto) -> bool {
-    VIEWS.contains(&node.op_type.as_str())
+    node.rearranges() && node.op_type != "Transpose"
 }
 
 #[cfg(test)]

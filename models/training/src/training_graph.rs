@@ -345,7 +345,7 @@ impl<'a> Writer<'a> {
                     self.operands.insert(output, value);
                 }
             }
-            (_, Some(scale)) if rules::moves(call) => {
+            (_, Some(scale)) if call.node.rearranges() => {
                 if let Some(value) = rules::forward(&mut self.tape, call)?.pop() {
                     self.operands.insert_quantized(output, value, scale);
                 }

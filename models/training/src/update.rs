@@ -56,15 +56,6 @@ pub(crate) struct StateUpdate<'a> {
     pub(crate) part: GraphKind,
 }
 
-struct PendingUpdate<'a> {
-    parameter: &'a Parameter<'a>,
-    gradient: Option<&'a str>,
-    /// Index of the node that computes the gradient.
-    made: Option<usize>,
-    /// Tensors that still read the parameter after the gradient is computed.
-    after: Vec<String>,
-}
-
 impl StateUpdate<'_> {
     /// Emits the next values after a batch. If several batches make an update, `count` is the total weight of
     /// the batch, and gradients are sums over the samples.
@@ -97,32 +88,21 @@ impl StateUpdate<'_> {
     /// gradient is computed.
     fn weights(&mut self, gradients: &[Option<String>], loss: &str) {
         let mut due = self.due(gradients, loss);
-        due.sort_by_key(|due| std::cmp::Reverse(due.made));
+        due.sort_by_key(|(_, _, made)| std::cmp::Reverse(*made));
         let emit = &mut self.tape.emit;
         let settings = self.settings;
         let mut updater = Updater::new(settings, LEARNING_RATE);
-        for PendingUpdate {
-            parameter,
-            gradient,
-            after,
-            ..
-        } in due
-        {
-            let next = gradient.map(|gradient| {
-                let update = Update {
-                    parameter,
-                    gradient,
-                    after: &after,
-                };
-                updater.apply(emit, self.state, &update)
-            });
+        for (parameter, update, _) in due {
+            let next = update
+                .as_ref()
+                .map(|update| updater.apply(emit, self.state, update));
             let next = next.unwrap_or_else(|| emit.node("Identity", &[&parameter.slot], vec![]));
             self.state.next(emit, parameter.name, SlotKind::Weight, &next);
             if settings.averages {
                 average(emit, self.state, parameter, &next);
             }
             // These zeros are written over the sum, because the sum has been read by then.
-            if let (GraphKind::Update, Some(gradient)) = (self.part, gradient) {
+            if let (GraphKind::Update, Some(Update { gradient, .. })) = (self.part, update) {
                 let zeros = emit.sub(gradient, gradient);
                 self.state
                     .next(emit, parameter.name, SlotKind::GradientSum, &zeros);
@@ -130,9 +110,13 @@ impl StateUpdate<'_> {
         }
     }
 
-    /// Returns all parameters with the gradient, the index of the node that computes the gradient, and later
-    /// readers of the parameter.
-    fn due<'b>(&self, gradients: &'b [Option<String>], loss: &'b str) -> Vec<PendingUpdate<'b>>
+    /// Returns all parameters with the update, if they have a gradient, and the index of the node that computes the
+    /// gradient.
+    fn due<'b>(
+        &self,
+        gradients: &'b [Option<String>],
+        loss: &'b str,
+    ) -> Vec<(&'b Parameter<'b>, Option<Update<'b>>, Option<usize>)>
     where
         Self: 'b,
     {
@@ -142,17 +126,20 @@ impl StateUpdate<'_> {
         let live = readers.needed_for(ends.chain(statistics));
         // Without a batch, no node reads a weight late.
         let alone = self.part == GraphKind::Update || self.settings.accumulates;
-        let due = |(parameter, gradient): (&'b Parameter<'b>, &'b Option<String>)| PendingUpdate {
-            parameter,
-            gradient: gradient.as_deref(),
-            made: gradient.as_deref().and_then(|gradient| readers.origin(gradient)),
-            after: gradient
-                .as_ref()
-                .filter(|_| !alone)
-                .map(|gradient| readers.late(&parameter.slot, gradient, &live))
-                .unwrap_or_default(),
-        };
-        self.parameters.iter().zip(gradients).map(due).collect()
+        let mut due = Vec::with_capacity(gradients.len());
+        for (parameter, gradient) in self.parameters.iter().zip(gradients) {
+            let update = gradient.as_deref().map(|gradient| Update {
+                parameter,
+                gradient,
+                after: match alone {
+                    true => Vec::new(),
+                    false => readers.late(&parameter.slot, gradient, &live),
+                },
+            });
+            let made = gradient.as_deref().and_then(|gradient| readers.origin(gradient));
+            due.push((parameter, update, made));
+        }
+        due
     }
 
     /// Emits the next total weight and returns the current one. A step adds the weight of the batch, an

@@ -138,23 +138,6 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
     ("Where", Single(choice::select)),
 ];
 
-/// Operators that only move the elements of the first operand.
-const MOVING: &[&str] = &[
-    "Flatten",
-    "Identity",
-    "Reshape",
-    "Squeeze",
-    "Transpose",
-    "Unsqueeze",
-];
-
-/// Returns true if the node only moves the elements of the first operand.
-pub(crate) fn moves(call: &Call<'_>) -> bool {
-    call.node
-        .standard_operator()
-        .is_some_and(|operator| MOVING.contains(&operator))
-}
-
 /// Returns true if the gradient of the node is zero by definition, because the output is an integer or a truth
 /// value. A quantized output represents numbers, so this does not apply to it.
 pub(crate) fn has_no_gradient(call: &Call<'_>) -> bool {

@@ -4,8 +4,8 @@ use super::placing::Selection;
 use crate::TrainingError;
 use crate::call::Call;
 use crate::tape::{Form, Tape, Value};
-use frostline_graph::build;
 use frostline_graph::onnx::AttributeProto;
+use frostline_graph::{build, from_end};
 
 pub(super) fn split(tape: &mut Tape, call: &Call<'_>) -> Result<Vec<Value>, TrainingError> {
     let input = call.value(0)?;
@@ -89,22 +89,13 @@ fn bounds(call: &Call<'_>, name: &str, slot: usize) -> Result<Vec<i64>, Training
 /// Returns the selected positions of a slice along an axis, in order of selection.
 fn sliced_positions(length: i64, start: i64, end: i64, step: i64) -> Vec<usize> {
     let (least, most) = if step > 0 { (0, length) } else { (-1, length - 1) };
-    let end = counted(end, length).clamp(least, most);
-    let start = counted(start, length).clamp(0, most.max(0));
+    let end = from_end(end, length).clamp(least, most);
+    let start = from_end(start, length).clamp(0, most.max(0));
     let places = std::iter::successors(Some(start), |place| place.checked_add(step));
     places
         .take_while(|place| if step > 0 { *place < end } else { *place > end })
         .filter_map(|place| usize::try_from(place).ok())
         .collect()
-}
-
-/// Returns the place of an index along an axis. Negative indices count from the end.
-fn counted(index: i64, length: i64) -> i64 {
-    if index < 0 {
-        index.saturating_add(length)
-    } else {
-        index
-    }
 }
 
 pub(super) fn gather(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
@@ -160,7 +151,7 @@ fn around(dims: &[usize], axis: usize) -> (usize, usize) {
 /// Converts indices to positions. Negative indices count from the end. Returns `None` if an index is out of
 /// range.
 fn positions(indices: &[i64], length: usize) -> Option<Vec<usize>> {
-    let places = indices.iter().map(|index| counted(*index, length as i64));
+    let places = indices.iter().map(|index| from_end(*index, length as i64));
     let positions = places.map(|place| usize::try_from(place).ok());
     positions
         .map(|position| position.filter(|position| *position < length))
