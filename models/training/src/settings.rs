@@ -1,6 +1,69 @@
-use crate::range::{above_zero, not_negative};
-use crate::{BatchNorm, Dropout, Loss, Optimizer, TrainingError};
+use crate::range::{above_zero, fraction, held, not_negative};
+use crate::{BatchNorm, Dropout, Loss, TrainingError};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Optimizer of a step. Formulas, initial state and the order of operations follow PyTorch. Learning rates
+/// are inputs of the step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Optimizer {
+    /// Stochastic gradient descent (`torch.optim.SGD`): `d = g + weight_decay·w`, `v = momentum·v + d`, `w =
+    /// w - rate·v`.
+    Sgd {
+        /// Momentum from 0 (off) to below 1.
+        momentum: f64,
+        /// Enables Nesterov momentum, `w = w - rate·(d + momentum·v)`, which needs a momentum above 0.
+        nesterov: bool,
+        /// Weight decay, 0 (off) or more.
+        weight_decay: f64,
+    },
+    /// Adam with decoupled weight decay and bias correction (`torch.optim.AdamW`).
+    AdamW {
+        /// Decay of the mean of gradients, 0 to below 1, usually 0.9.
+        beta1: f64,
+        /// Decay of the mean of squared gradients, 0 to below 1, usually 0.999.
+        beta2: f64,
+        /// Added to the denominator, above 0; usually 1e-8.
+        epsilon: f64,
+        /// Weight decay, 0 (off) or more; usually 0.01.
+        weight_decay: f64,
+    },
+}
+
+impl Optimizer {
+    /// Checks the ranges of the settings.
+    ///
+    /// # Errors
+    /// Returns [`TrainingError::Setting`] for the first setting out of range.
+    pub fn check(&self) -> Result<(), TrainingError> {
+        match *self {
+            Self::Sgd {
+                momentum,
+                nesterov,
+                weight_decay,
+            } => {
+                fraction("momentum", momentum)?;
+                held(
+                    "momentum",
+                    momentum,
+                    !nesterov || momentum > 0.0,
+                    "above 0 with Nesterov momentum",
+                )?;
+                not_negative("weight_decay", weight_decay)
+            }
+            Self::AdamW {
+                beta1,
+                beta2,
+                epsilon,
+                weight_decay,
+            } => {
+                fraction("beta1", beta1)?;
+                fraction("beta2", beta2)?;
+                above_zero("epsilon", epsilon)?;
+                not_negative("weight_decay", weight_decay)
+            }
+        }
+    }
+}
 
 /// Settings of a training step.
 #[derive(Debug, Clone, PartialEq)]
