@@ -2,12 +2,13 @@
 //! the features and the mask of a text encoder.
 
 use crate::analysis::Analysis;
-use crate::joint_names::{ADDED, MOST_TENSORS, batched, size, split};
+use crate::joint_names::{ADDED, MOST_TENSORS, batched, split};
 use crate::network::{Network, joinable};
 use crate::onnx::{GraphProto, NodeProto, TensorProto, data_type};
 use crate::repeat::Repeated;
 use crate::separator::{Choice, Separator};
 use crate::sweep::inside_quantization;
+use crate::values::signed;
 use crate::{Cut, GraphError, Model, build, joint_inputs, modules};
 use std::collections::{BTreeSet, HashSet};
 
@@ -310,7 +311,7 @@ fn joint(tensors: &[&Cut], types: &[i32], name: &str, opset: i64) -> (Vec<NodePr
     nodes.push(concat.named(&format!("{ADDED}{name}")));
     let sizes: Vec<i64> = tensors
         .iter()
-        .map(|tensor| tensor.shape.dims().iter().map(|dim| size(*dim)).product())
+        .map(|tensor| tensor.shape.dims().iter().map(|dim| signed(*dim)).product())
         .collect();
     let lengths = build::integers(&format!("{ADDED}sizes/{name}"), &sizes);
     let (split, mut weights) = split(name, &part_names, &sizes, lengths, opset);

@@ -1,8 +1,9 @@
 //! Joint inputs. A network with several inputs, or with an input that is not `f32`, becomes a network with one `f32`
 //! input. Text encoders, for example, read token ids and a mask.
 
-use crate::joint_names::{MOST_TENSORS, batched, size, split};
+use crate::joint_names::{MOST_TENSORS, batched, split};
 use crate::onnx::{Dimension, DimensionValue, GraphProto, NodeProto, TensorProto, ValueInfo, data_type};
+use crate::values::signed;
 use crate::{GraphError, Links, Model, build, tensors};
 use frostline_tensor::{DType, Shape};
 use std::collections::HashSet;
@@ -147,7 +148,7 @@ impl JointInput {
     }
 
     fn declared(&self, batch: Dimension) -> ValueInfo {
-        let row = self.shape.dims().iter().map(|dim| fixed_axis(size(*dim)));
+        let row = self.shape.dims().iter().map(|dim| fixed_axis(signed(*dim)));
         let dims = std::iter::once(batch).chain(row).collect();
         build::declared(&self.name, self.data_type, dims)
     }
@@ -204,7 +205,7 @@ impl Model {
             .collect::<Result<_, _>>()
             .map_err(|why| refused(&names, why))?;
         let batch = common_batch(&inputs).map_err(|why| refused(&names, why))?;
-        let sizes: Option<Vec<i64>> = parts.iter().map(|part| part.elements().map(size)).collect();
+        let sizes: Option<Vec<i64>> = parts.iter().map(|part| part.elements().map(signed)).collect();
         let sizes = sizes.ok_or_else(|| refused(&names, OVERFLOW.into()))?;
         let total = sizes.iter().try_fold(0_i64, |all, size| all.checked_add(*size));
         let total = total.ok_or_else(|| refused(&names, OVERFLOW.into()))?;
@@ -325,7 +326,7 @@ impl Model {
             return false;
         };
         // A batch that was opened later is -1 instead of 0.
-        let row: Vec<i64> = input.shape.dims().iter().map(|dim| size(*dim)).collect();
+        let row: Vec<i64> = input.shape.dims().iter().map(|dim| signed(*dim)).collect();
         matches!(target.split_first(), Some((0 | -1, rest)) if rest == row)
     }
 

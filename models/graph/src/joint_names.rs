@@ -2,6 +2,7 @@
 
 use crate::build;
 use crate::onnx::{NodeProto, TensorProto};
+use crate::values::signed;
 use frostline_tensor::Shape;
 
 /// Maximum number of tensors of a cut. A network has up to this number of inputs as well.
@@ -13,13 +14,9 @@ pub(crate) const ADDED: &str = "frostline.joint/";
 /// First version of ONNX's operators in which `Split` takes the sizes as an input.
 const SPLIT_WITH_INPUT: i64 = 13;
 
-pub(crate) fn size(elements: usize) -> i64 {
-    i64::try_from(elements).unwrap_or(i64::MAX)
-}
-
 /// Returns the target of a `Reshape` to samples of this shape. Zero stands for the batch.
 pub(crate) fn batched(row: &Shape) -> Vec<i64> {
-    let row = row.dims().iter().map(|dim| size(*dim));
+    let row = row.dims().iter().map(|dim| signed(*dim));
     std::iter::once(0).chain(row).collect()
 }
 
@@ -34,11 +31,8 @@ pub(crate) fn split(
 ) -> (NodeProto, Vec<TensorProto>) {
     let axis = build::int("axis", 1);
     if opset < SPLIT_WITH_INPUT {
-        let sizes = build::ints("split", sizes);
-        return (
-            build::node("Split", &[whole], parts).with([axis, sizes]),
-            Vec::new(),
-        );
+        let node = build::node("Split", &[whole], parts).with([axis, build::ints("split", sizes)]);
+        return (node, Vec::new());
     }
     let node = build::node("Split", &[whole, &lengths.name], parts).with([axis]);
     (node, vec![lengths])

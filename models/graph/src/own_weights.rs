@@ -4,7 +4,7 @@ use crate::analysis::Analysis;
 use crate::form::{drop_unread, read_names};
 use crate::onnx::{GraphProto, NodeProto, TensorProto, data_type};
 use crate::operators;
-use crate::replace::{every_name, store_constants};
+use crate::replace::{every_name, fresh, store_constants};
 use crate::tensors::{dims_of, dtype_of, from_proto, integers, numbers, to_float};
 use crate::{GraphError, Model, build, from_end};
 use frostline_tensor::{Data, Tensor};
@@ -146,9 +146,9 @@ impl<'a> Owned<'a> {
                     .any(|name| self.copies.contains_key(name) || self.is_weight(name))
                 {
                     let mut copy = node.clone();
-                    copy.name = self.fresh(&node.name);
+                    copy.name = fresh(&node.name, &mut self.names);
                     for output in copy.output.iter_mut().filter(|output| !output.is_empty()) {
-                        let name = self.fresh(output);
+                        let name = fresh(output, &mut self.names);
                         self.copies.insert(std::mem::replace(output, name.clone()), name);
                     }
                     self.add_trained(copy)?;
@@ -197,7 +197,7 @@ impl<'a> Owned<'a> {
         if !self.frozen.contains(name) || !self.is_weight(name) {
             return None;
         }
-        let copy = self.fresh(name);
+        let copy = fresh(name, &mut self.names);
         let weight = self.stored.get(name)?.clone();
         self.store(TensorProto {
             name: copy.clone(),
@@ -242,14 +242,14 @@ impl<'a> Owned<'a> {
             name = node.input.first()?;
         }
         let weight = self.stored.get(&root)?.clone();
-        let mut last = self.fresh(&root);
+        let mut last = fresh(&root, &mut self.names);
         self.store(TensorProto {
             name: last.clone(),
             ..weight
         });
         for mut node in chain.into_iter().rev() {
             *node.input.first_mut()? = last;
-            last = self.fresh(node.output.first()?);
+            last = fresh(node.output.first()?, &mut self.names);
             node.output = vec![last.clone()];
             node.name.clone_from(&last);
             self.nodes.push(node);
@@ -275,13 +275,6 @@ impl<'a> Owned<'a> {
             why: "unsupported quantization; export the network without quantization".into(),
         })?;
         Ok(Some(build::initializer(name, &weight)))
-    }
-
-    fn fresh(&mut self, name: &str) -> String {
-        let mut names = (2_u32..).map(|number| format!("{name}.{number}"));
-        let free = names.find(|name| !self.names.contains(name)).unwrap_or_default();
-        self.names.insert(free.clone());
-        free
     }
 
     fn store(&mut self, weight: TensorProto) {

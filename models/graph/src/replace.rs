@@ -88,8 +88,7 @@ impl Model {
     /// do not fit its operator, and [`GraphError::Outputs`] if the model has no output.
     pub fn head_weights(&self) -> Result<Vec<String>, GraphError> {
         let analysis = Analysis::run(self)?;
-        let found =
-            find(&analysis, self.output_name()?).ok_or_else(|| GraphError::Head { why: EXPECTED.into() })?;
+        let found = find(&analysis, self.output_name()?).ok_or_else(|| cannot_replace(EXPECTED))?;
         let slots = found.layers.iter().flat_map(|layer| {
             let bias = layer.add.unwrap_or((layer.index, 2));
             [(layer.index, 1), bias]
@@ -106,8 +105,7 @@ impl Model {
     /// Returns the errors of [`Model::head_weights`].
     pub fn classifier_inputs(&self) -> Result<Vec<String>, GraphError> {
         let analysis = Analysis::run(self)?;
-        let found =
-            find(&analysis, self.output_name()?).ok_or_else(|| GraphError::Head { why: EXPECTED.into() })?;
+        let found = find(&analysis, self.output_name()?).ok_or_else(|| cannot_replace(EXPECTED))?;
         Ok(inputs(&analysis, &found))
     }
 }
@@ -133,6 +131,15 @@ pub(crate) fn free(name: &str, taken: &HashSet<String>) -> String {
     names.find(|name| !taken.contains(name)).unwrap_or_default()
 }
 
+/// Reserves `name`, with a number appended if it is already in `names`.
+pub(crate) fn fresh(name: &str, names: &mut HashSet<String>) -> String {
+    let numbered = (2_u32..).map(|number| format!("{name}.{number}"));
+    let mut candidates = std::iter::once(name.to_owned()).chain(numbered);
+    let free = candidates.find(|name| !names.contains(name)).unwrap_or_default();
+    names.insert(free.clone());
+    free
+}
+
 struct Edit<'a> {
     graph: GraphProto,
     names: HashSet<String>,
@@ -145,17 +152,6 @@ struct Edit<'a> {
 }
 
 impl Edit<'_> {
-    /// Reserves `name`, with a number appended if it is already used.
-    fn fresh(&mut self, name: &str) -> String {
-        let numbered = (2_u32..).map(|number| format!("{name}.{number}"));
-        let free = std::iter::once(name.to_owned())
-            .chain(numbered)
-            .find(|name| !self.names.contains(name));
-        let free = free.unwrap_or_default();
-        self.names.insert(free.clone());
-        free
-    }
-
     /// Returns the name of a new weight. If only this layer reads the old weight, the old one is removed and
     /// its name is reused.
     fn name_for(&mut self, layer: &Layer, old: Option<&str>, role: &str) -> String {
@@ -178,7 +174,7 @@ impl Edit<'_> {
                 return old.to_owned();
             }
         }
-        self.fresh(&format!("{}.{role}", layer.head.node))
+        fresh(&format!("{}.{role}", layer.head.node), &mut self.names)
     }
 
     fn replace_weights(&mut self, seed: u64) -> Result<(), GraphError> {
@@ -291,7 +287,7 @@ impl Edit<'_> {
     /// Inserts an `Add` with the bias. Exporters drop a bias of zeros together with its `Add`.
     fn insert_bias(&mut self, layer: &Layer, node: &NodeProto, bias: &Tensor) {
         let scores = node.output_name(0).unwrap_or_default().to_owned();
-        let product = self.fresh(&format!("{scores}/product"));
+        let product = fresh(&format!("{scores}/product"), &mut self.names);
         let name = self.name_for(layer, None, "bias");
         self.store(&name, bias);
         if let Some(output) = self
@@ -350,7 +346,7 @@ impl Edit<'_> {
                 .iter_mut()
                 .filter(|size| **size == old)
                 .for_each(|size| *size = new);
-            let name = self.fresh(&format!("{label}.shape"));
+            let name = fresh(&format!("{label}.shape"), &mut self.names);
             self.graph.initializer.push(build::integers(&name, &sizes));
             self.set_input(index, 1, name);
         }
@@ -409,7 +405,7 @@ impl Edit<'_> {
             Some(&[1, classes, ref rest @ ..])
                 if classes == self.classes && rest.iter().all(|&size| size == 1) =>
             {
-                let scores = self.fresh(&format!("{output}/scores"));
+                let scores = fresh(&format!("{output}/scores"), &mut self.names);
                 rename(&mut self.graph.node, output, &scores);
                 self.graph.node.push(
                     build::node("Flatten", &[&scores], &[output])
