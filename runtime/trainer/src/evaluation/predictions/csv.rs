@@ -1,6 +1,6 @@
 //! Predictions as a table.
 
-use super::{ClassPrediction, PredictionRows, Predictions, ValuePrediction, is_yes, sigmoid};
+use super::{Choice, PredictionRows, Predictions, Row, is_yes, sigmoid};
 use crate::{TrainerError, whole_file};
 use csv::WriterBuilder;
 use frostline_job::spreadsheet;
@@ -29,25 +29,25 @@ impl Predictions {
     pub(super) fn write_to(&self, names: &[String], to: &mut impl Write) -> io::Result<()> {
         let mut table = WriterBuilder::new().from_writer(to);
         match &self.rows {
-            PredictionRows::Classes(_) => {
+            PredictionRows::Classes(choices) => {
                 table.write_record(["key", "label", "predicted", "probability", "rank"])?;
-                for sample in self.class_predictions() {
-                    table.write_record(of_class(sample, names))?;
+                for (key, choice) in self.keys().zip(choices) {
+                    table.write_record(of_class(&key, choice, names))?;
                 }
             }
-            PredictionRows::Labels(_) => {
+            PredictionRows::Labels(values) => {
                 table.write_record(header(names, &["label", "predicted", "probability"]))?;
-                for sample in self.value_predictions() {
-                    table.write_record(row(&sample, |output, is| {
+                for (key, sample) in self.keys().zip(values.rows()) {
+                    table.write_record(row(&key, sample, |output, is| {
                         let probability = number(sigmoid(output));
                         [flag(is > 0.5), flag(is_yes(output)), probability]
                     }))?;
                 }
             }
-            PredictionRows::Numbers(_) => {
+            PredictionRows::Numbers(values) => {
                 table.write_record(header(names, &["label", "predicted"]))?;
-                for sample in self.value_predictions() {
-                    table.write_record(row(&sample, |output, is| [number(is), number(output)]))?;
+                for (key, sample) in self.keys().zip(values.rows()) {
+                    table.write_record(row(&key, sample, |output, is| [number(is), number(output)]))?;
                 }
             }
         }
@@ -55,15 +55,15 @@ impl Predictions {
     }
 }
 
-fn of_class(sample: ClassPrediction, names: &[String]) -> [String; 5] {
-    let named = [Some(sample.label), sample.predicted];
+fn of_class(key: &str, choice: &Choice, names: &[String]) -> [String; 5] {
+    let named = [Some(choice.label as usize), choice.predicted()];
     let [label, predicted] = named.map(|place| names.get(place?).map(|name| text(name)));
     [
-        text(&sample.key),
+        text(key),
         label.unwrap_or_default(),
         predicted.unwrap_or_default(),
-        number(sample.probability),
-        sample.rank.to_string(),
+        number(choice.probability),
+        choice.rank.to_string(),
     ]
 }
 
@@ -80,12 +80,12 @@ fn header(names: &[String], columns: &[&str]) -> Vec<String> {
 }
 
 fn row<const COLUMNS: usize>(
-    sample: &ValuePrediction<'_>,
+    key: &str,
+    sample: Row<'_>,
     cells: impl Fn(f32, f32) -> [String; COLUMNS],
 ) -> Vec<String> {
-    let values = sample.outputs.iter().zip(sample.targets);
-    let cells = values.flat_map(|(output, wanted)| cells(*output, *wanted));
-    [text(&sample.key)].into_iter().chain(cells).collect()
+    let cells = sample.pairs().flat_map(|(output, wanted)| cells(output, wanted));
+    [text(key)].into_iter().chain(cells).collect()
 }
 
 /// Escapes a key or a name for spreadsheets.

@@ -36,10 +36,13 @@ enum PredictionRows {
 /// Compact prediction for a sample with a class.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Choice {
+    /// Output index of the true class.
     label: u32,
-    /// Index of the predicted class, or [`NONE`] if the probabilities are undefined.
+    /// Output index of the predicted class, or [`NONE`] if the probabilities are undefined.
     predicted: u32,
+    /// Rank of the true class by output size, counted from 1. Ties are resolved in favor of the true class.
     rank: u32,
+    /// Probability of the predicted class, between 0 and 1.
     probability: f32,
 }
 
@@ -53,27 +56,11 @@ struct Values {
     targets: Vec<f32>,
 }
 
-/// Prediction for a sample with one class.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct ClassPrediction {
-    pub(crate) key: String,
-    /// Output index of the true class.
-    pub(crate) label: usize,
-    /// Output index of the predicted class; `None` if the probabilities are undefined.
-    pub(crate) predicted: Option<usize>,
-    /// Probability of the predicted class, between 0 and 1.
-    pub(crate) probability: f32,
-    /// Rank of the true class by output size, counted from 1. Ties are resolved in favor of the true class.
-    pub(crate) rank: usize,
-}
-
-/// Prediction for a sample with labels or numbers.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct ValuePrediction<'a> {
-    pub(crate) key: String,
-    /// Raw outputs, which are logits for labels.
-    pub(crate) outputs: &'a [f32],
-    pub(crate) targets: &'a [f32],
+/// Outputs and targets of one sample. The outputs are raw, which are logits for labels.
+#[derive(Clone, Copy)]
+struct Row<'a> {
+    outputs: &'a [f32],
+    targets: &'a [f32],
 }
 
 impl Predictions {
@@ -122,42 +109,7 @@ impl Predictions {
         self.indices.extend(indices.iter().map(|index| *index as u32));
     }
 
-    /// Returns the predictions for samples with classes. Empty for other tasks.
-    pub(crate) fn class_predictions(&self) -> impl Iterator<Item = ClassPrediction> {
-        let choices = match &self.rows {
-            PredictionRows::Classes(choices) => choices.as_slice(),
-            _ => &[],
-        };
-        choices
-            .iter()
-            .zip(self.keys())
-            .map(|(choice, key)| ClassPrediction {
-                key,
-                label: choice.label as usize,
-                predicted: choice.predicted(),
-                probability: choice.probability,
-                rank: choice.rank as usize,
-            })
-    }
-
-    /// Returns the predictions for samples with labels or numbers. Empty for classes.
-    pub(crate) fn value_predictions(&self) -> impl Iterator<Item = ValuePrediction<'_>> {
-        let (outputs, wanted, width) = match &self.rows {
-            PredictionRows::Labels(all) | PredictionRows::Numbers(all) => {
-                (all.outputs.as_slice(), all.targets.as_slice(), all.width)
-            }
-            PredictionRows::Classes(_) => (&[][..], &[][..], 1),
-        };
-        let rows = outputs.chunks_exact(width.max(1));
-        let rows = rows.zip(wanted.chunks_exact(width.max(1)));
-        rows.zip(self.keys())
-            .map(|((outputs, targets), key)| ValuePrediction {
-                key,
-                outputs,
-                targets,
-            })
-    }
-
+    /// Returns the keys of the samples, in the order of the rows.
     fn keys(&self) -> impl Iterator<Item = String> {
         self.indices.iter().map(move |index| {
             self.samples
@@ -185,7 +137,7 @@ impl Predictions {
                 }
             }
             PredictionRows::Numbers(values) => {
-                let errors = values.errors();
+                let errors = values.errors(|_| true);
                 Quality::Numbers {
                     mae: mean(errors.iter().map(Errors::mae)),
                     rmse: mean(errors.iter().map(Errors::rmse)),
@@ -207,7 +159,7 @@ impl Predictions {
                     .collect(),
             },
             PredictionRows::Numbers(values) => {
-                let errors = values.errors();
+                let errors = values.errors(|_| true);
                 Tables::Numbers {
                     targets: names
                         .iter()
@@ -284,15 +236,30 @@ impl Values {
         })
     }
 
-    fn errors(&self) -> Vec<Errors> {
+    fn rows(&self) -> impl Iterator<Item = Row<'_>> {
+        let width = self.width.max(1);
+        let outputs = self.outputs.chunks_exact(width);
+        let rows = outputs.zip(self.targets.chunks_exact(width));
+        rows.map(|(outputs, targets)| Row { outputs, targets })
+    }
+
+    /// Computes the errors of each target over the outputs that `counts` accepts.
+    fn errors(&self, counts: fn(f32) -> bool) -> Vec<Errors> {
         let mut errors = vec![Errors::default(); self.width];
-        let rows = self.outputs.chunks_exact(self.width.max(1));
-        for (outputs, wanted) in rows.zip(self.targets.chunks_exact(self.width.max(1))) {
-            for ((target, output), wanted) in errors.iter_mut().zip(outputs).zip(wanted) {
-                target.add(f64::from(*output), f64::from(*wanted));
+        for row in self.rows() {
+            for (target, (output, wanted)) in errors.iter_mut().zip(row.pairs()) {
+                if counts(output) {
+                    target.add(f64::from(output), f64::from(wanted));
+                }
             }
         }
         errors
+    }
+}
+
+impl Row<'_> {
+    fn pairs(&self) -> impl Iterator<Item = (f32, f32)> {
+        self.outputs.iter().copied().zip(self.targets.iter().copied())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Lists the samples with the largest errors, for reports.
 
-use super::{Choice, PredictionRows, Predictions, Values, is_yes};
+use super::{Choice, PredictionRows, Predictions, Row, Values, is_yes};
 use frostline_job::scores::Errors;
 use frostline_wire::ObjectInfo;
 use serde::Serialize;
@@ -62,14 +62,15 @@ impl Predictions {
             PredictionRows::Labels(values) => {
                 let wrong = sorted(values.wrong_labels(), most);
                 self.described(&wrong, |row, key| {
-                    Some(values.row(row)?.label_mistake(key, names))
+                    Some(values.rows().nth(row)?.label_mistake(key, names))
                 })
             }
             PredictionRows::Numbers(values) => {
-                let units = values.target_rmse();
+                // RMSE per target over finite outputs, the unit for errors.
+                let units: Vec<f64> = values.errors(f32::is_finite).iter().map(Errors::rmse).collect();
                 let wrong = sorted(values.wrong_numbers(&units), most);
                 self.described(&wrong, |row, key| {
-                    values.row(row)?.number_mistake(key, names, &units)
+                    values.rows().nth(row)?.number_mistake(key, names, &units)
                 })
             }
         }
@@ -129,32 +130,7 @@ impl Choice {
     }
 }
 
-/// Outputs and targets of one sample.
-#[derive(Clone, Copy)]
-struct Row<'a> {
-    outputs: &'a [f32],
-    targets: &'a [f32],
-}
-
 impl Values {
-    fn row(&self, row: usize) -> Option<Row<'_>> {
-        let start = row.checked_mul(self.width)?;
-        let places = start..start.checked_add(self.width)?;
-        Some(Row {
-            outputs: self.outputs.get(places.clone())?,
-            targets: self.targets.get(places)?,
-        })
-    }
-
-    fn rows(&self) -> impl Iterator<Item = Row<'_>> {
-        let width = self.width.max(1);
-        let rows = self
-            .outputs
-            .chunks_exact(width)
-            .zip(self.targets.chunks_exact(width));
-        rows.map(|(outputs, targets)| Row { outputs, targets })
-    }
-
     fn wrong_labels(&self) -> Vec<ErrorRank> {
         let counted = self.rows().enumerate().map(|(row, values)| ErrorRank {
             row,
@@ -162,19 +138,6 @@ impl Values {
             size: values.loss(),
         });
         counted.filter(|wrong| wrong.outputs > 0).collect()
-    }
-
-    /// RMSE per target over finite outputs, the unit for errors.
-    fn target_rmse(&self) -> Vec<f64> {
-        let mut errors = vec![Errors::default(); self.width];
-        for row in self.rows() {
-            for ((target, output), wanted) in errors.iter_mut().zip(row.outputs).zip(row.targets) {
-                if output.is_finite() {
-                    target.add(f64::from(*output), f64::from(*wanted));
-                }
-            }
-        }
-        errors.iter().map(Errors::rmse).collect()
     }
 
     fn wrong_numbers(&self, units: &[f64]) -> Vec<ErrorRank> {
@@ -193,10 +156,6 @@ impl Values {
 }
 
 impl Row<'_> {
-    fn pairs(&self) -> impl Iterator<Item = (f32, f32)> {
-        self.outputs.iter().copied().zip(self.targets.iter().copied())
-    }
-
     fn wrong_labels(&self) -> usize {
         let wrong = self
             .pairs()
