@@ -1,13 +1,13 @@
 use super::mix;
-use super::schedule::Schedule;
 use crate::Recipe;
 use frostline_compute::StepTerms;
 
 /// Schedules the steps of a job.
 #[derive(Debug, Clone)]
 pub(crate) struct Steps {
-    recipe: Recipe,
-    schedule: Schedule,
+    pub(super) recipe: Recipe,
+    /// Updates per epoch.
+    pub(super) updates: u64,
     /// Batches per epoch.
     batches: usize,
 }
@@ -18,15 +18,8 @@ impl Steps {
         let batches = samples.div_ceil(recipe.batch.max(1));
         let updates = batches.div_ceil(recipe.gradient_accumulation_steps.max(1));
         Self {
-            schedule: Schedule {
-                scheduler: recipe.lr_scheduler,
-                warmup_ratio: recipe.warmup_ratio,
-                step_size: recipe.lr_step_size,
-                gamma: recipe.lr_gamma,
-                updates: updates as u64,
-                epochs: recipe.epochs,
-            },
             recipe: recipe.clone(),
+            updates: updates as u64,
             batches,
         }
     }
@@ -36,12 +29,12 @@ impl Steps {
         let together = self.recipe.gradient_accumulation_steps;
         let group = index / together;
         let epochs = u64::from(epoch.saturating_sub(1));
-        let update = epochs * self.schedule.updates + group as u64;
+        let update = epochs * self.updates + group as u64;
         let step = epochs * self.batches as u64 + index as u64;
         let updates = (index + 1).is_multiple_of(together) || index + 1 == self.batches;
         StepTerms {
             step,
-            rate: (self.recipe.rates().largest() * self.schedule.factor(update)) as f32,
+            rate: (self.recipe.rates().largest() * self.rate_factor(update)) as f32,
             updates,
             decay: self.decay(update) as f32,
             mix: mix::draw(&self.recipe, step),
