@@ -12,7 +12,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use frostline_job::folder::{self as layout, FinalState};
 use frostline_job::{Event, LoggedEvent};
 use frostline_tensor::one_line;
-use frostline_trainer::{Job, Outcome, Quality, RunFolder, RunState, TrainerError, runs};
+use frostline_trainer::{Job, JobResult, Quality, RunFolder, RunState, TrainerError, runs};
 use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -202,7 +202,7 @@ fn row(
     variant: String,
     run: PathBuf,
     seconds: f64,
-    trained: Result<Outcome, TrainerError>,
+    trained: Result<JobResult, TrainerError>,
 ) -> VariantOutcome {
     let (state, kept) = match &trained {
         Ok(_) => (State::Finished, None),

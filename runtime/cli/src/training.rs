@@ -3,7 +3,7 @@
 use crate::host::{Access, Connection};
 use crate::reporter::Reporter;
 use anyhow::Result;
-use frostline_trainer::{Job, Outcome, TrainerError, train};
+use frostline_trainer::{Job, JobResult, TrainerError, train};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -13,7 +13,7 @@ pub(crate) async fn train_with_events(
     connection: &Connection,
     json: bool,
     stop: &CancellationToken,
-) -> Result<Outcome, TrainerError> {
+) -> Result<JobResult, TrainerError> {
     let reporter = Arc::new(Reporter::new(json));
     let trained = train(job, connection.hosts(), reporter.events(), stop.clone()).await;
     reporter.finish();

@@ -283,16 +283,16 @@ pub struct TrainedEpoch {
 /// Result of a finished job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobResult {
-    /// Path of the model.
+    /// Path of the tuned model.
     pub model: PathBuf,
-    /// Last split.
+    /// The split at the end of the job.
     pub split: Split,
-    /// Epoch of the written weights.
+    /// Epoch of the written weights, counted from 1.
     pub epoch: u32,
     /// Validation result after this epoch.
     #[serde(flatten, with = "validation")]
     pub validation: Quality,
-    /// Response bytes received by the whole job.
+    /// Response bytes received since the job was started or resumed.
     pub bytes_received: u64,
     /// Response bytes by purpose.
     pub received: Received,

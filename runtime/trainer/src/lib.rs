@@ -1,7 +1,7 @@
 //! The compute side: chooses where to divide the network, prefetches batches, trains, and writes the tuned
 //! model.
 //!
-//! * [`train`]: executes a [`Job`], emits [`Event`]s and returns an [`Outcome`].
+//! * [`train`]: executes a [`Job`], emits [`Event`]s and returns a [`JobResult`].
 //! * [`RunFolder`], [`runs`]: folders to resume jobs from. See `docs/runs.md`.
 //! * [`evaluate`]: measures the [`Quality`] of a model, with [`Tables`] for classes or labels.
 //! * [`Predictor`]: predicts images on this machine, with no hosts.
@@ -49,7 +49,7 @@ pub use checkpoint::{RunFolder, RunState, RunSummary, can_resume, recorded_job, 
 pub use dry_run::{PlannedJob, plan};
 pub use error::{SmallerBatch, TrainerError, WrittenModel};
 pub use evaluation::{ClassFigures, ConfusedPair, LabelFigures, Tables, TargetFigures, evaluate};
-pub use event::{Evaluation, Outcome};
+pub use event::Evaluation;
 pub use frostline_compute::ComputeError;
 pub use frostline_job::{
     ClassWeights, Conflict, EncodingChoice, Event, Events, FetchLimits, JobResult, JobSpec, Keep,

@@ -1,7 +1,7 @@
 //! Disks that fill up during a job.
 
 use super::whole_job::{job, photos};
-use crate::{Event, Events, Outcome, RunFolder, TrainedStep, TrainerError, train};
+use crate::{Event, Events, JobResult, RunFolder, TrainedStep, TrainerError, train};
 use frostline_client::HostClient;
 use frostline_graph::Model;
 use std::fs::{self, File};
@@ -15,7 +15,7 @@ const DISK: &str = "FROSTLINE_TEST_DISK";
 
 /// Runs a job with its run folder on `disk`, which is filled after the second step. Returns the result and
 /// all warnings.
-async fn filled(disk: &Path, out: &Path) -> (Result<Outcome, TrainerError>, Vec<String>) {
+async fn filled(disk: &Path, out: &Path) -> (Result<JobResult, TrainerError>, Vec<String>) {
     let (host, _) = photos().start().await;
     let mut job = job("features", disk);
     job.spec.out = Some(out.to_owned());

@@ -4,7 +4,7 @@ use super::computing_host::Storage;
 use super::pipeline::png;
 use crate::EncodingChoice;
 use crate::{
-    Event, Events, Job, JobResult, Measuring, Outcome, Received, Scheduler, TrainedEpoch, TrainedStep,
+    Event, Events, Job, JobResult, Measuring, Quality, Received, Scheduler, TrainedEpoch, TrainedStep,
     TrainerError, train,
 };
 use bytes::Bytes;
@@ -101,7 +101,7 @@ pub(super) fn photos() -> Storage {
 }
 
 pub(super) struct Ran {
-    pub(super) outcome: Result<Outcome, TrainerError>,
+    pub(super) outcome: Result<JobResult, TrainerError>,
     pub(super) events: Vec<Event>,
 }
 
@@ -112,6 +112,24 @@ impl Ran {
             _ => None,
         };
         self.events.iter().filter_map(loss).collect()
+    }
+
+    /// Number of bad samples after the last epoch.
+    pub(super) fn skipped(&self) -> u64 {
+        let skipped = |event: &Event| match event {
+            Event::Epoch(TrainedEpoch { skipped, .. }) => Some(*skipped),
+            _ => None,
+        };
+        self.events.iter().rev().find_map(skipped).unwrap()
+    }
+
+    /// Validation quality before the first step.
+    pub(super) fn baseline(&self) -> Quality {
+        let validation = |event: &Event| match event {
+            Event::Baseline { validation, .. } => Some(*validation),
+            _ => None,
+        };
+        self.events.iter().find_map(validation).unwrap()
     }
 }
 

@@ -7,7 +7,7 @@ use super::training_loop::TrainingLoop;
 use crate::checkpoint::{BestNote, SavedEpoch, Weights};
 use crate::model_metadata::{Int8Note, TrainingRecord};
 use crate::setup::trained_after;
-use crate::{Event, Keep, Outcome, Quality, Received, TrainerError, WrittenModel, model_metadata};
+use crate::{Event, JobResult, Keep, Quality, Received, TrainerError, WrittenModel, model_metadata};
 use frostline_client::Samples;
 use frostline_graph::Model;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ pub(crate) struct Tuned {
     /// The error that ended the job early, if there are weights to write.
     pub(crate) ended: Option<TrainerError>,
     /// Result of the job, except for the figures that are only known at the end.
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: JobResult,
 }
 
 /// A model to write.
@@ -154,7 +154,7 @@ impl TrainingLoop<'_> {
                 record: TrainingRecord {
                     input: prepared.offer.input(&job.guest.name, &split),
                     task: prepared.data.feed.task,
-                    names: prepared.data.classes.clone(),
+                    names: prepared.data.classes,
                     division: prepared.data.division,
                     trained_images: prepared.data.trained_images,
                     trained_after: trained_after(job),
@@ -165,14 +165,11 @@ impl TrainingLoop<'_> {
                 targets: targets.clone(),
                 weights: saved.weights,
             },
-            outcome: Outcome {
+            outcome: JobResult {
                 model: targets.into_iter().next().unwrap_or_default(),
-                classes: prepared.data.classes,
                 split,
-                baseline: run.baseline.unwrap_or(note.quality),
                 epoch: note.epoch,
                 validation: note.quality,
-                loss: run.last.map_or(f64::NAN, |last| last.loss),
                 bytes_received: 0,
                 received: Received {
                     listing: prepared.data.listed,
@@ -180,7 +177,6 @@ impl TrainingLoop<'_> {
                     ..run.received()
                 },
                 seconds: 0.0,
-                skipped: run.bad.count(),
             },
             ended,
         }

@@ -3,7 +3,7 @@ use super::training_loop::{JobContext, TrainingLoop};
 use crate::checkpoint::{LockedRun, write_ending};
 use crate::evaluation::evaluate_samples;
 use crate::event::notices;
-use crate::{Evaluation, EvaluationJob, Event, Events, Job, JobResult, Outcome, TrainerError, blocking};
+use crate::{Evaluation, EvaluationJob, Event, Events, Job, JobResult, TrainerError, blocking};
 use frostline_client::{Hosts, Samples};
 use frostline_graph::Model;
 use frostline_job::folder::FinalState;
@@ -29,7 +29,7 @@ pub async fn train(
     hosts: impl Into<Hosts>,
     events: Events,
     cancel: CancellationToken,
-) -> Result<Outcome, TrainerError> {
+) -> Result<JobResult, TrainerError> {
     // Boxed, because the future of a job is large.
     Box::pin(run(job, hosts.into(), events, cancel)).await
 }
@@ -39,7 +39,7 @@ async fn run(
     hosts: Hosts,
     events: Events,
     cancel: CancellationToken,
-) -> Result<Outcome, TrainerError> {
+) -> Result<JobResult, TrainerError> {
     let started = Instant::now();
     let job = job.checked().await?;
     let Some((folder, _kept)) = LockedRun::open_for(&job).await? else {
@@ -69,7 +69,7 @@ async fn run(
     ended
 }
 
-fn ending(ended: &Result<Outcome, TrainerError>) -> FinalState {
+fn ending(ended: &Result<JobResult, TrainerError>) -> FinalState {
     match ended {
         Ok(_) => FinalState::Finished,
         Err(TrainerError::Cancelled | TrainerError::Stopped { .. }) => FinalState::Interrupted,
@@ -83,7 +83,7 @@ async fn tune(
     context: JobContext<'_>,
     folder: Option<LockedRun>,
     started: Instant,
-) -> Result<Outcome, TrainerError> {
+) -> Result<JobResult, TrainerError> {
     let JobContext {
         hosts,
         events,
@@ -133,7 +133,7 @@ async fn tune(
     outcome.bytes_received = hosts.bytes_received();
     outcome.received.other = outcome.bytes_received.saturating_sub(outcome.received.total());
     outcome.seconds = started.elapsed().as_secs_f64();
-    events(done(&outcome));
+    events(Event::Done(outcome.clone()));
     Ok(outcome)
 }
 
@@ -181,16 +181,4 @@ fn first_write_error(written: Vec<Result<(), TrainerError>>, events: &Events) ->
         events(Event::Warning { message });
     }
     wanted
-}
-
-fn done(outcome: &Outcome) -> Event {
-    Event::Done(JobResult {
-        model: outcome.model.clone(),
-        split: outcome.split.clone(),
-        epoch: outcome.epoch,
-        validation: outcome.validation,
-        bytes_received: outcome.bytes_received,
-        received: outcome.received,
-        seconds: outcome.seconds,
-    })
 }
