@@ -1,10 +1,10 @@
 use crate::{
-    Guest, JobSpec, OnBadSample, ProfileCache, RunFolder, SettingError, TrainerError, model_metadata,
+    Guest, JobSpec, OnBadSample, ProfileFolder, RunFolder, SettingError, TrainerError, model_metadata,
     whole_file,
 };
 use frostline_client::Part;
 use frostline_engine::Device;
-use frostline_features::Cache;
+use frostline_features::{Cache, folder_of_user};
 use frostline_graph::{Interface, Model, Network};
 use frostline_job::{CacheLimit, NewHead, Unlisted};
 use frostline_job::{Conflict, PixelFlags};
@@ -26,8 +26,9 @@ pub struct Job {
     pub guest: Guest,
     /// Device of the trainer.
     pub device: Device,
-    /// Profiles of this machine. If `None`, the machine is measured for each job.
-    pub cache: Option<ProfileCache>,
+    /// Profiles of this machine, by default in the cache folder of the user. If `None`, the machine is measured for
+    /// each job.
+    pub cache: Option<ProfileFolder>,
     /// Feature cache for later epochs and jobs. If `None`, features are not cached.
     pub features: Option<Cache>,
     /// True if host and trainer are known to use the same cores, as in a single process.
@@ -50,7 +51,7 @@ impl Job {
             freeze,
             guest: Guest::stock(),
             device: Device::Cpu,
-            cache: ProfileCache::of_user(),
+            cache: folder_of_user().map(ProfileFolder::new),
             features: None,
             shared_cores: false,
             run: None,
@@ -97,7 +98,7 @@ impl Job {
             model,
             freeze,
             device,
-            cache: ProfileCache::of_user(),
+            cache: folder_of_user().map(ProfileFolder::new),
             shared_cores: false,
             run: None,
             spec,

@@ -61,10 +61,10 @@ pub use frostline_plan::{
     Bottleneck, Cost, Explanation, Modules, PlanError, Reuse, Rival, ShortestJob, Simulation,
     SimulationError, Stages, Summary, SummaryRow, Usage, Work,
 };
+pub use frostline_profile::ProfileFolder;
 pub use guest::Guest;
 pub use int8::{QuantizationJob, quantize};
 pub use job::{EvaluationJob, Job, feature_cache, frozen_up_to, last_cut_before_head};
-pub use measure::ProfileCache;
 pub use model_metadata::{Int8Note, input_pixels, normalized_twice, read_pixels_beside};
 pub use predict::{Answer, ClassProbability, LabelAnswer, Prediction, PredictionJob, Predictor, TargetValue};
 pub use study::{HostStudy, StudyJob, study};

@@ -12,7 +12,7 @@ use frostline_features::Cache;
 use frostline_graph::Model;
 use frostline_trainer::rehearsal::{Leg, Rehearsal};
 use frostline_trainer::{
-    ComputeError, EncodingChoice, Event, Events, FetchLimits, Job, LearningRates, Policy, ProfileCache,
+    ComputeError, EncodingChoice, Event, Events, FetchLimits, Job, LearningRates, Policy, ProfileFolder,
     TrainedStep, TrainerError, train,
 };
 use frostline_training::TrainingGraph;
@@ -346,7 +346,7 @@ impl<'a> Trainer<'a> {
         job.spec.recipe.batch = self.batch;
         job.spec.recipe.lr = Some(LearningRates::One(LEARNING_RATE.into()));
         job.spec.threads = 1;
-        job.cache = Some(ProfileCache::at(self.cache().join("frostline")));
+        job.cache = Some(ProfileFolder::new(self.cache().join("frostline")));
         job
     }
 }

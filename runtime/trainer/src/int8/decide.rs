@@ -4,7 +4,7 @@ use super::compare::Comparison;
 use super::{Int8Record, LEAST_SIMILARITY, MIN_SPEEDUP};
 use crate::host_loads::HostLoads;
 use crate::{
-    Event, Events, Job, Measuring, ProfileCache, RunFolder, SettingError, TrainerError, blocking, whole_file,
+    Event, Events, Job, Measuring, ProfileFolder, RunFolder, SettingError, TrainerError, blocking, whole_file,
 };
 use bytes::Bytes;
 use frostline_client::Hosts;
@@ -42,7 +42,7 @@ pub(crate) struct Candidate<'a> {
     pub(crate) images: Vec<ObjectInfo>,
     pub(crate) hosts: &'a Hosts,
     pub(crate) threads: usize,
-    pub(crate) cache: Option<&'a ProfileCache>,
+    pub(crate) cache: Option<&'a ProfileFolder>,
     /// Run folder that stores the record. A resumed run uses the same integers.
     pub(crate) run: Option<&'a RunFolder>,
 }

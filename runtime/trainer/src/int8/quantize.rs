@@ -3,8 +3,9 @@
 use super::{Candidate, IMAGES};
 use crate::event::notices;
 use crate::measure::spread;
-use crate::{Events, ProfileCache, TrainerError, blocking, model_metadata};
+use crate::{Events, ProfileFolder, TrainerError, blocking, model_metadata};
 use frostline_client::Hosts;
+use frostline_features::folder_of_user;
 use frostline_graph::Model;
 use frostline_job::{PixelFlags, PrefixPrecision};
 use frostline_wire::Layout;
@@ -54,7 +55,7 @@ pub async fn quantize(
     let model = job.model.clone();
     let flags = job.pixels.clone();
     let pixels = blocking(move || Ok(model_metadata::input_pixels(&model, &flags)?.0)).await?;
-    let cache = ProfileCache::of_user();
+    let cache = folder_of_user().map(ProfileFolder::new);
     let candidate = Candidate {
         model: &job.model,
         freeze: &job.freeze,

@@ -1,7 +1,6 @@
 //! Measurements on the trainer itself: the frozen layers, decoding, and a training step.
 
-use super::ProfileCache;
-use crate::{TrainerError, blocking};
+use crate::{ProfileFolder, TrainerError, blocking};
 use bytes::Bytes;
 use frostline_compute::{ComputeError, Dedicated, StepTerms, Suffix, SuffixParts, Targets, measured_rows};
 use frostline_engine::{Device, Interrupt, Lanes, LanesConfig, SessionOptions, StageSource, library_version};
@@ -77,7 +76,7 @@ struct Key<'a> {
 /// the other layers cannot be trained, and any error from `samples`.
 pub(crate) async fn trainer_profile(
     task: TrainerTask,
-    cache: Option<&ProfileCache>,
+    cache: Option<&ProfileFolder>,
     samples: impl Future<Output = Result<Vec<Bytes>, TrainerError>>,
 ) -> Result<TrainerProfile, TrainerError> {
     let for_key = task.clone();

@@ -1,7 +1,7 @@
 use super::whole_job::{network, photos};
 use crate::measure::{TrainerTask, spread, trainer_profile};
 use crate::recipe::{Views, step_settings};
-use crate::{ProfileCache, Recipe, TrainerError};
+use crate::{ProfileFolder, Recipe, TrainerError};
 use frostline_client::HostClient;
 use frostline_engine::SessionOptions;
 use frostline_tensor::{Augmentation, PixelSpec, Precision};
@@ -30,7 +30,7 @@ async fn a_trainer_measures_itself_once() {
     let (host, _storage) = photos().start().await;
     let client = HostClient::new(&host.url, None).unwrap();
     let folder = TempDir::new().unwrap();
-    let cache = ProfileCache::at(folder.path().join("cache"));
+    let cache = ProfileFolder::new(folder.path().join("cache"));
     let fetched = AtomicUsize::new(0);
     let samples = || async {
         fetched.fetch_add(1, Ordering::SeqCst);
