@@ -90,12 +90,10 @@ impl Suffix {
     /// # Errors
     /// Returns the errors of [`Suffix::open`].
     pub fn unfreeze(&mut self, parts: SuffixParts) -> Result<(), ComputeError> {
-        let mut remembered = HashMap::new();
-        for slot in &self.slots {
-            let tensor = slot.to_weight(&self.state.tensor(&slot.input).map_err(ComputeError::training)?);
-            let tensor = tensor.map_err(ComputeError::not_trained(&self.parts.freeze))?;
-            remembered.insert(slot.input.clone(), tensor);
-        }
+        let slots = self.slots.iter();
+        let remembered = slots
+            .map(|slot| Ok((slot.input.clone(), self.weight(slot)?)))
+            .collect::<Result<_, ComputeError>>()?;
         self.sessions.clear();
         self.middles.clear();
         self.inference = None;
@@ -214,13 +212,17 @@ impl Suffix {
 
     /// Runs one training step.
     fn run(&mut self, rows: Rows<'_>, terms: &StepTerms) -> Result<f32, ComputeError> {
-        self.prepare(rows.targets.rows()?)?;
-        let ended = ComputeError::Ended { part: "engine" };
-        let Some(step) = self.sessions.last_mut() else {
-            return Err(ended);
-        };
+        let count = rows.targets.rows()?;
+        let parts = &self.parts;
+        let interrupt = &self.interrupt;
+        let found = self.sessions.iter().position(|step| step.rows == count);
+        let step = most_recent(&mut self.sessions, SESSIONS, found, || {
+            let graph = TrainingGraph::build(&parts.suffix, count, &parts.settings);
+            let graph = graph.map_err(ComputeError::not_trained(&parts.freeze))?;
+            Step::open(count, graph, &parts.options, interrupt)
+        })?;
         let loss = step.run(&mut self.state, Some(rows), terms, &self.interrupt)?;
-        loss.ok_or(ended)
+        loss.ok_or(ComputeError::Ended { part: "engine" })
     }
 
     /// Runs a step for each micro-batch and returns the mean loss, weighted by sample weights.
@@ -251,10 +253,7 @@ impl Suffix {
         if !self.parts.settings.accumulates {
             return Ok(0.0);
         }
-        let count = self
-            .state
-            .tensor(StateSlot::COUNT)
-            .map_err(ComputeError::training)?;
+        let count = self.tensor(StateSlot::COUNT)?;
         let count = match count.data() {
             Data::F64(count) => count.first().copied(),
             _ => count
@@ -274,17 +273,18 @@ impl Suffix {
             return Ok(());
         }
         self.inference = None;
-        if self.update.is_none() {
-            let graph = TrainingGraph::update(&self.parts.suffix, &self.parts.settings);
-            let graph = graph.map_err(ComputeError::not_trained(&self.parts.freeze))?;
-            self.update = Some(Step::open(0, graph, &self.parts.options, &self.interrupt)?);
-        }
-        match &mut self.update {
-            Some(update) => update
-                .run(&mut self.state, None, terms, &self.interrupt)
-                .map(drop),
-            None => Ok(()),
-        }
+        let update = match &mut self.update {
+            Some(update) => update,
+            None => {
+                let graph = TrainingGraph::update(&self.parts.suffix, &self.parts.settings);
+                let graph = graph.map_err(ComputeError::not_trained(&self.parts.freeze))?;
+                let update = Step::open(0, graph, &self.parts.options, &self.interrupt)?;
+                self.update.insert(update)
+            }
+        };
+        update
+            .run(&mut self.state, None, terms, &self.interrupt)
+            .map(drop)
     }
 
     /// Adds the activations of a batch at the freeze cut to the moments for standardization.
@@ -303,21 +303,16 @@ impl Suffix {
     /// # Errors
     /// Returns the errors of [`Suffix::weights`], [`Forward::open`] and [`Forward::run`].
     pub fn predict(&mut self, activations: &Tensor) -> Result<Tensor, ComputeError> {
-        if self.inference.is_none() {
-            let model = self.parts.suffix.merge(&self.weights()?)?;
-            self.inference = Some(Forward::open(
-                &model,
-                self.parts.batch,
-                &self.parts.options,
-                &self.interrupt,
-                "validating",
-            )?);
-        }
-        let present = self
-            .inference
-            .as_mut()
-            .ok_or(ComputeError::Ended { part: "engine" })?;
-        Ok(in_single_precision(present.run(activations)?))
+        let inference = match &mut self.inference {
+            Some(inference) => inference,
+            None => {
+                let model = self.parts.suffix.merge(&self.weights()?)?;
+                let SuffixParts { batch, options, .. } = &self.parts;
+                let opened = Forward::open(&model, *batch, options, &self.interrupt, "validating")?;
+                self.inference.insert(opened)
+            }
+        };
+        Ok(in_single_precision(inference.run(activations)?))
     }
 
     /// Returns the current weights by name, or moving averages if enabled. They apply to raw features and
@@ -338,14 +333,7 @@ impl Suffix {
             Some((slot, name.clone()))
         });
         let mut weights = weights
-            .map(|(slot, name)| {
-                let tensor = self.state.tensor(&slot.input).map_err(ComputeError::training)?;
-                let weight = slot.to_weight(&tensor);
-                Ok((
-                    name,
-                    weight.map_err(ComputeError::not_trained(&self.parts.freeze))?,
-                ))
-            })
+            .map(|(slot, name)| Ok((name, self.weight(slot)?)))
             .collect::<Result<Vec<_>, ComputeError>>()?;
         if let (Some(linear), Some(standard)) = (&self.parts.linear, &self.standard) {
             linear.fold(standard, &mut weights)?;
@@ -365,13 +353,21 @@ impl Suffix {
         let slots = self.slots.iter().filter(|slot| !(updated && slot.is_pending()));
         Ok(SuffixState {
             slots: slots
-                .map(|slot| {
-                    let tensor = self.state.tensor(&slot.input);
-                    Ok((slot.input.clone(), tensor.map_err(ComputeError::training)?))
-                })
+                .map(|slot| Ok((slot.input.clone(), self.tensor(&slot.input)?)))
                 .collect::<Result<_, ComputeError>>()?,
             standard: self.standard.clone(),
         })
+    }
+
+    /// Copies the tensor of the slot with this input.
+    fn tensor(&self, input: &str) -> Result<Tensor, ComputeError> {
+        self.state.tensor(input).map_err(ComputeError::training)
+    }
+
+    /// Copies the tensor of `slot` in the form of a weight.
+    fn weight(&self, slot: &StateSlot) -> Result<Tensor, ComputeError> {
+        let weight = slot.to_weight(&self.tensor(&slot.input)?);
+        weight.map_err(ComputeError::not_trained(&self.parts.freeze))
     }
 
     /// Returns the activations at the freeze cut in `f32` for `rows` at `split`, `[rows, ..]`.
@@ -403,52 +399,43 @@ impl Suffix {
 
     /// Returns the layers from `split` to the freeze cut, or `None` if both are the same cut.
     fn middle(&mut self, split: &Split) -> Result<Option<&mut Forward>, ComputeError> {
+        let parts = &self.parts;
+        let interrupt = &self.interrupt;
         let found = self.middles.iter().position(|(known, _)| known == split);
-        let entry = match found {
-            Some(index) => self.middles.remove(index),
-            None => {
-                let options = SessionOptions {
-                    precision: self.parts.precision,
-                    ..self.parts.options.clone()
-                };
-                let doing = "running the middle layers";
-                let layers = middle(&self.parts.whole, split, &self.parts.freeze)?;
-                let layers = layers
-                    .map(|layers| for_precision(layers, self.parts.precision))
-                    .transpose()?;
-                (
-                    split.clone(),
-                    layers
-                        .map(|model| {
-                            Forward::open(&model, self.parts.batch, &options, &self.interrupt, doing)
-                        })
-                        .transpose()?,
-                )
-            }
-        };
-        if self.middles.len() >= self.parts.middles {
-            self.middles.remove(0);
-        }
-        self.middles.push(entry);
-        Ok(self.middles.last_mut().and_then(|(_, middle)| middle.as_mut()))
+        let (_, middle) = most_recent(&mut self.middles, parts.middles, found, || {
+            let Some(layers) = middle(&parts.whole, split, &parts.freeze)? else {
+                return Ok((split.clone(), None));
+            };
+            let options = SessionOptions {
+                precision: parts.precision,
+                ..parts.options.clone()
+            };
+            let layers = for_precision(layers, parts.precision)?;
+            let doing = "running the middle layers";
+            let opened = Forward::open(&layers, parts.batch, &options, interrupt, doing)?;
+            Ok((split.clone(), Some(opened)))
+        })?;
+        Ok(middle.as_mut())
     }
+}
 
-    /// Moves the step for `rows` rows to the end of the session list, opening it if necessary.
-    fn prepare(&mut self, rows: usize) -> Result<(), ComputeError> {
-        if let Some(found) = self.sessions.iter().position(|step| step.rows == rows) {
-            let step = self.sessions.remove(found);
-            self.sessions.push(step);
-            return Ok(());
-        }
-        let graph = TrainingGraph::build(&self.parts.suffix, rows, &self.parts.settings);
-        let graph = graph.map_err(ComputeError::not_trained(&self.parts.freeze))?;
-        let step = Step::open(rows, graph, &self.parts.options, &self.interrupt)?;
-        if self.sessions.len() >= SESSIONS {
-            self.sessions.remove(0);
-        }
-        self.sessions.push(step);
-        Ok(())
+/// Moves the entry at the index `found` to the end of a list, or adds the result of `open`. A list has up to `most`
+/// entries. The first entry, which was not used for the longest time, is removed to make room.
+fn most_recent<T>(
+    list: &mut Vec<T>,
+    most: usize,
+    found: Option<usize>,
+    open: impl FnOnce() -> Result<T, ComputeError>,
+) -> Result<&mut T, ComputeError> {
+    let entry = match found {
+        Some(index) => list.remove(index),
+        None => open()?,
+    };
+    if list.len() >= most {
+        list.remove(0);
     }
+    list.push(entry);
+    list.last_mut().ok_or(ComputeError::Ended { part: "engine" })
 }
 
 /// Builds the training step with the initial values of a checkpoint, or else of `remembered`, keyed by slot input.
