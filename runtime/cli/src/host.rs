@@ -88,8 +88,6 @@ impl<'a> Access<'a> {
 /// Connection to one or more hosts, including the embedded host if it was started by this command.
 pub(crate) struct Connection {
     hosts: Hosts,
-    /// Client of the host if a single URL is set.
-    one: Option<HostClient>,
     embedded: Option<Embedded>,
 }
 
@@ -106,15 +104,8 @@ impl Connection {
             let root = embedded_root(data, access.follow_links)?;
             return Self::embed(root, device, access.image_pixels).await;
         }
-        // Read the token once, because the file may be a pipe.
-        let (token, trust) = access.identity()?;
-        let one = match access.urls {
-            [url] => HostClient::with(url, token.clone(), &trust, Deadlines::default()).ok(),
-            _ => None,
-        };
         Ok(Self {
-            hosts: Hosts::connect(access.urls, token, &trust, Deadlines::default()).await?,
-            one,
+            hosts: access.hosts().await?,
             embedded: None,
         })
     }
@@ -141,7 +132,6 @@ impl Connection {
             .context("cannot start the embedded host")?;
         let client = HostClient::embedded(&host.url(), Token::read(&token_file)?)?;
         Ok(Self {
-            one: Some(client.clone()),
             hosts: client.into(),
             embedded: Some(Embedded {
                 host,
@@ -161,10 +151,11 @@ impl Connection {
     }
 
     /// Returns the client for a command that uses a single host.
-    pub(crate) fn client(&self) -> Result<&HostClient> {
-        self.one
-            .as_ref()
-            .context("this command needs a single host, but several are set")
+    pub(crate) fn client(&self) -> Result<HostClient> {
+        match self.hosts.clients().as_slice() {
+            [client] => Ok(client.clone()),
+            _ => bail!("this command needs a single host, but several are set"),
+        }
     }
 
     /// Stops the embedded host, if any, and removes its state.

@@ -28,8 +28,9 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
         pixels,
     };
     let connection = Connection::open(flags.host.access(), &job.root, &flags.device).await?;
+    let client = connection.client()?;
     let studied = tokio::select! {
-        studied = study(job, connection.client()?) => studied.map_err(Into::into),
+        studied = study(job, &client) => studied.map_err(Into::into),
         () = stop.cancelled() => Err(anyhow::anyhow!("interrupted before the profile was complete")),
     };
     connection.close().await;

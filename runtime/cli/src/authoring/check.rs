@@ -11,9 +11,6 @@ use std::time::Instant;
 /// Name of the check of the network.
 const MODEL: &str = "model";
 
-/// Names of the checks of the guest, in their order.
-const ORDER: [&str; 5] = ["size", "form", "imports", "exports", "compile"];
-
 /// Result of one check.
 #[derive(Debug, Serialize)]
 struct Check {
@@ -77,8 +74,6 @@ async fn judge(guest: Vec<u8>, model: Option<&LocalModel>, parameters: &str) -> 
     let prepared = sandbox.prepare(guest).await;
     let compiled = format!("in {:.2} s", started.elapsed().as_secs_f64());
     let failed = prepared.as_ref().err().map(check_of);
-    verdict.passes(&failed, "size", size);
-    verdict.passes(&failed, "form", form.to_owned());
     if let Ok(guest) = &prepared {
         verdict.sha256 = Some(guest.sha256().to_owned());
         verdict.imports = guest.imports();
@@ -88,19 +83,22 @@ async fn judge(guest: Vec<u8>, model: Option<&LocalModel>, parameters: &str) -> 
         [] => "only those available to guests".to_owned(),
         imports => imports.join(", "),
     };
-    verdict.passes(&failed, "imports", imports);
-    verdict.passes(&failed, "exports", EXPORT.to_owned());
-    verdict.passes(&failed, "compile", compiled);
+    // In the order of a host, which ends with the failed check.
+    let checks = [
+        ("size", size),
+        ("form", form.to_owned()),
+        ("imports", imports),
+        ("exports", EXPORT.to_owned()),
+        ("compile", compiled),
+    ];
+    let passed = checks.into_iter().take_while(|(check, _)| failed != Some(*check));
+    passed.for_each(|(check, detail)| _ = verdict.add(check, Ok(detail)));
     match (prepared, model) {
         (Ok(guest), Some(model)) if verdict.takes(model) => verdict.ask(&guest, model, parameters).await,
         (Ok(_), _) => {}
         (Err(error), _) => _ = verdict.add(check_of(&error), Err(error.to_string())),
     }
     Ok(verdict)
-}
-
-fn place(check: &str) -> Option<usize> {
-    ORDER.iter().position(|name| *name == check)
 }
 
 impl Verdict {
@@ -110,13 +108,6 @@ impl Verdict {
         let (Ok(detail) | Err(detail)) = result;
         self.checks.push(Check { check, ok, detail });
         ok
-    }
-
-    /// Adds a successful check, unless the check is the failed one or comes after the failed one.
-    fn passes(&mut self, failed: &Option<&'static str>, check: &'static str, detail: String) {
-        if failed.is_none_or(|failed| place(check) < place(failed)) {
-            self.add(check, Ok(detail));
-        }
     }
 
     /// Checks the model with a host's default limits, and returns true if it is accepted.
