@@ -7,22 +7,23 @@ use super::record::{Recorder, recorded};
 use super::run_folder::RunFolder;
 use super::samples::{Rearrangement, SampleIndex};
 use super::snapshot::{Environment, JobNote};
-use super::writer::{CheckpointTarget, CheckpointWriter};
+use super::writer::CheckpointWriter;
 use crate::whole_file::{self, Create};
 use crate::{EncodingChoice, Events, Job, JobSpec, OnBadSample, Policy, Summary, TrainerError, blocking};
 use frostline_compute::session_options;
 use frostline_engine::library_version;
 use frostline_job::folder::{CHECKPOINTS, CONFIG, END, EVENTS, FinalState, PLAN, SAMPLES};
+use parking_lot::Mutex;
 use serde::Serialize;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 pub(crate) struct LockedRun {
     path: PathBuf,
     create: Create,
-    every: Option<u64>,
     /// Recorded settings of the job.
     spec: JobSpec,
     checkpoints: CheckpointFolder,
@@ -76,7 +77,6 @@ impl LockedRun {
         }
         let folder = Self {
             create: run.create,
-            every: spec.checkpoint_steps,
             spec,
             checkpoints,
             samples: found
@@ -167,12 +167,17 @@ impl LockedRun {
     }
 
     pub(crate) fn checkpoint_writer(self, job: JobNote, events: &Events) -> CheckpointWriter {
-        let place = CheckpointTarget {
-            checkpoints: self.checkpoints,
+        CheckpointWriter {
+            checkpoints: Arc::new(Mutex::new(self.checkpoints)),
             run_lock: self.run_lock,
-            every: self.every,
-        };
-        CheckpointWriter::new(place, job, self.maker, events)
+            job,
+            maker: self.maker,
+            every: self.spec.checkpoint_steps,
+            events: Arc::clone(events),
+            last: Instant::now(),
+            writing: None,
+            newest: None,
+        }
     }
 }
 

@@ -18,43 +18,21 @@ const EVERY: Duration = Duration::from_secs(300);
 
 /// Writes a job's checkpoints in the background, one at a time.
 pub(crate) struct CheckpointWriter {
-    checkpoints: Arc<Mutex<CheckpointFolder>>,
+    pub(super) checkpoints: Arc<Mutex<CheckpointFolder>>,
     /// Held until the last checkpoint is written, even if the job was dropped.
-    run_lock: Arc<RunLock>,
-    job: JobNote,
-    maker: Environment,
-    /// Steps between two checkpoints; `None` uses the default interval.
-    every: Option<u64>,
-    events: Events,
-    last: Instant,
-    writing: Option<JoinHandle<Option<PathBuf>>>,
-    /// Path of the newest checkpoint.
-    newest: Option<PathBuf>,
-}
-
-/// Destination and interval of a job's checkpoints.
-pub(super) struct CheckpointTarget {
-    pub(super) checkpoints: CheckpointFolder,
     pub(super) run_lock: Arc<RunLock>,
+    pub(super) job: JobNote,
+    pub(super) maker: Environment,
     /// Steps between two checkpoints; `None` uses the default interval.
     pub(super) every: Option<u64>,
+    pub(super) events: Events,
+    pub(super) last: Instant,
+    pub(super) writing: Option<JoinHandle<Option<PathBuf>>>,
+    /// Path of the newest checkpoint.
+    pub(super) newest: Option<PathBuf>,
 }
 
 impl CheckpointWriter {
-    pub(super) fn new(place: CheckpointTarget, job: JobNote, maker: Environment, events: &Events) -> Self {
-        Self {
-            checkpoints: Arc::new(Mutex::new(place.checkpoints)),
-            run_lock: place.run_lock,
-            job,
-            maker,
-            every: place.every,
-            events: Arc::clone(events),
-            last: Instant::now(),
-            writing: None,
-            newest: None,
-        }
-    }
-
     /// Returns true if a checkpoint is due after `step` steps of the job.
     pub(crate) fn is_due(&self, step: u64) -> bool {
         match self.every {
