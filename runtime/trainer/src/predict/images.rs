@@ -1,4 +1,4 @@
-use super::walk::{Walk, WalkItem};
+use super::walk::{WalkItem, images_at};
 use crate::{TrainerError, blocking};
 use frostline_compute::ComputeError;
 use frostline_images::{DecodeLimits, DecodePool, normalize};
@@ -41,7 +41,8 @@ impl Images {
         let decoders = decoders.with_limits(limits);
         // The channel holds a batch while the next is being loaded.
         let (sender, batches) = mpsc::channel(1);
-        let driver = tokio::spawn(run(Walk::new(paths), batch, pixels, decoders, sender));
+        let walk = paths.into_iter().flat_map(images_at);
+        let driver = tokio::spawn(run(walk, batch, pixels, decoders, sender));
         Ok(Self {
             batches,
             driver: Some(AbortOnDropHandle::new(driver)),
@@ -63,7 +64,7 @@ impl Images {
 }
 
 async fn run(
-    mut walk: Walk,
+    mut walk: impl Iterator<Item = WalkItem> + Send + 'static,
     batch: usize,
     pixels: PixelSpec,
     decoders: DecodePool,

@@ -1,149 +1,80 @@
 use frostline_tensor::{IMAGE_EXTENSIONS, is_hidden_name, is_image_name, is_unsupported_image_name};
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::iter;
 use std::path::{Path, PathBuf};
-use std::vec::IntoIter;
-
-/// Iterates over the images in a list of paths. Paths keep their order, and images within a folder are sorted
-/// by key. Memory use is limited to the names in the folders being visited.
-///
-/// A path to a file is always treated as an image. Folders are searched for names with an image extension,
-/// including unsupported formats. Hidden files and folders are skipped. Links are followed.
-pub(super) struct Walk {
-    paths: IntoIter<PathBuf>,
-    /// Folders from the given path down to the current one.
-    open_folders: Vec<Folder>,
-    /// Whether the given path has produced an item.
-    found: bool,
-}
-
-struct Folder {
-    path: PathBuf,
-    /// Canonical path, used to detect symlink loops.
-    real: PathBuf,
-    entries: IntoIter<WalkEntry>,
-}
-
-#[derive(PartialEq, Eq)]
-struct WalkEntry {
-    name: OsString,
-    folder: bool,
-}
+use walkdir::{DirEntry, WalkDir};
 
 /// Path of an image, or a path with an error message.
 pub(super) type WalkItem = Result<PathBuf, (PathBuf, String)>;
 
-impl Walk {
-    pub(super) fn new(paths: Vec<PathBuf>) -> Self {
-        Self {
-            paths: paths.into_iter(),
-            open_folders: Vec::new(),
-            found: false,
+/// Returns the images at a path. Images within a folder are sorted by key. Memory use is limited to the names in
+/// the folders being visited.
+///
+/// A path to a file is always treated as an image. Folders are searched for names with an image extension,
+/// including unsupported formats, which are rejected during the read. Hidden files and folders are skipped. Links
+/// are followed.
+pub(super) fn images_at(path: PathBuf) -> Box<dyn Iterator<Item = WalkItem> + Send> {
+    match fs::metadata(&path) {
+        Ok(metadata) if metadata.is_dir() => {}
+        Ok(_) => return Box::new(iter::once(Ok(path))),
+        Err(error) => {
+            let why = unreadable(&path, &error);
+            return Box::new(iter::once(Err((path, why))));
         }
     }
-
-    fn start(&mut self, path: PathBuf) -> Option<WalkItem> {
-        self.found = false;
-        match fs::metadata(&path) {
-            Ok(metadata) if metadata.is_dir() => self.enter(path),
-            Ok(_) => Some(Ok(path)),
-            Err(error) => {
-                let why = unreadable(&path, &error);
-                Some(Err((path, why)))
-            }
-        }
+    let entries = WalkDir::new(&path).min_depth(1).follow_links(true);
+    let entries = entries.sort_by(|left, right| key(left).cmp(key(right)));
+    let visible = entries
+        .into_iter()
+        .filter_entry(|entry| !is_hidden(entry.file_name()));
+    let mut items = visible.filter_map(item).peekable();
+    if items.peek().is_none() {
+        let why = format!("the folder contains no image (.{})", IMAGE_EXTENSIONS.join(", ."));
+        return Box::new(iter::once(Err((path, why))));
     }
-
-    /// Enters a folder. Returns an item only if this fails.
-    fn enter(&mut self, path: PathBuf) -> Option<WalkItem> {
-        let opened = fs::canonicalize(&path).and_then(|real| Ok((real, entries(&path)?)));
-        let refused = match opened {
-            Ok((real, _)) if self.open_folders.iter().any(|folder| folder.real == real) => {
-                "symlink loop: the target is a parent folder; remove the link".to_owned()
-            }
-            Ok((real, entries)) => {
-                let entries = entries.into_iter();
-                self.open_folders.push(Folder { path, real, entries });
-                return None;
-            }
-            Err(error) => unreadable(&path, &error),
-        };
-        self.found = true;
-        Some(Err((path, refused)))
-    }
-
-    fn leave(&mut self) -> Option<WalkItem> {
-        let folder = self.open_folders.pop()?;
-        (self.open_folders.is_empty() && !self.found).then(|| {
-            let why = format!("the folder contains no image (.{})", IMAGE_EXTENSIONS.join(", ."));
-            Err((folder.path, why))
-        })
-    }
+    Box::new(items)
 }
 
-impl Iterator for Walk {
-    type Item = WalkItem;
-
-    fn next(&mut self) -> Option<WalkItem> {
-        loop {
-            let found = match self.open_folders.last_mut() {
-                None => {
-                    let path = self.paths.next()?;
-                    self.start(path)
-                }
-                Some(folder) => match folder.entries.next() {
-                    None => self.leave(),
-                    Some(WalkEntry { name, folder: true }) => {
-                        let path = folder.path.join(name);
-                        self.enter(path)
-                    }
-                    Some(WalkEntry { name, .. }) => {
-                        self.found = true;
-                        Some(Ok(folder.path.join(name)))
-                    }
-                },
-            };
-            if found.is_some() {
-                return found;
-            }
+/// Returns the item for an entry of a folder, or `None` if it is a folder or has another name than images.
+fn item(entry: walkdir::Result<DirEntry>) -> Option<WalkItem> {
+    let error = match entry {
+        Ok(entry) => {
+            let is_meant = !entry.file_type().is_dir() && is_image(entry.file_name());
+            return is_meant.then(|| Ok(entry.into_path()));
         }
+        Err(error) => error,
+    };
+    let path = error.path().unwrap_or(Path::new("")).to_owned();
+    let name = path.file_name().unwrap_or_default();
+    if error.depth() > 0 && is_hidden(name) {
+        return None;
     }
+    // Dangling links are reported during the read.
+    if path.is_symlink() && !path.exists() {
+        return is_image(name).then_some(Ok(path));
+    }
+    let why = match error.io_error() {
+        Some(system) => unreadable(&path, system),
+        None => "symlink loop: the target is a parent folder; remove the link".to_owned(),
+    };
+    Some(Err((path, why)))
 }
 
-/// Lists the folders and images in a folder, in the order of object keys.
-fn entries(folder: &Path) -> io::Result<Vec<WalkEntry>> {
-    let mut entries = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let kind = entry.file_type()?;
-        let mut is_folder = kind.is_dir();
-        if kind.is_symlink() {
-            // Dangling links are reported during the read.
-            is_folder = fs::metadata(entry.path()).is_ok_and(|metadata| metadata.is_dir());
-        }
-        let name = entry.file_name();
-        let text = name.to_string_lossy();
-        // Unsupported formats are rejected during the read.
-        let is_image = is_image_name(&text) || is_unsupported_image_name(&text);
-        if !is_hidden_name(&text) && (is_folder || is_image) {
-            drop(text);
-            entries.push(WalkEntry {
-                name,
-                folder: is_folder,
-            });
-        }
-    }
-    entries.sort_unstable_by(|left, right| left.key().cmp(right.key()));
-    Ok(entries)
+/// Sort key in the order of object keys: the name, followed by a slash for folders.
+fn key(entry: &DirEntry) -> impl Iterator<Item = &u8> {
+    let end: &[u8] = if entry.file_type().is_dir() { b"/" } else { b"" };
+    entry.file_name().as_encoded_bytes().iter().chain(end)
 }
 
-impl WalkEntry {
-    /// Sort key: the name, followed by a slash for folders.
-    fn key(&self) -> impl Iterator<Item = &u8> {
-        let end: &[u8] = if self.folder { b"/" } else { b"" };
-        self.name.as_encoded_bytes().iter().chain(end)
-    }
+fn is_hidden(name: &OsStr) -> bool {
+    is_hidden_name(&name.to_string_lossy())
+}
+
+fn is_image(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    is_image_name(&name) || is_unsupported_image_name(&name)
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> String {
@@ -173,7 +104,9 @@ mod tests {
     /// Walks `paths` below `root`. A failed path is marked with `!`.
     fn walk(root: &TempDir, paths: &[&str]) -> Vec<String> {
         let name = |path: &Path| path.strip_prefix(root.path()).unwrap().display().to_string();
-        Walk::new(paths.iter().map(|path| root.path().join(path)).collect())
+        let paths = paths.iter().map(|path| root.path().join(path));
+        paths
+            .flat_map(images_at)
             .map(|found| match found {
                 Ok(path) => name(&path),
                 Err((path, _)) => format!("{}!", name(&path)),
@@ -219,7 +152,7 @@ mod tests {
             walk(&root, &["missing.jpg", "none", "some"]),
             ["missing.jpg!", "none!", "some/1.jpg"]
         );
-        let store = Walk::new(vec!["s3://photos".into()]).next().unwrap().unwrap_err();
+        let store = images_at("s3://photos".into()).next().unwrap().unwrap_err();
         assert!(store.1.contains("on a store"), "{}", store.1);
     }
 
