@@ -47,12 +47,12 @@ pub(crate) async fn run(flags: Predict, json: bool, stop: &CancellationToken) ->
 
 async fn predict(job: PredictionJob, json: bool) -> Result<()> {
     let mut predictor = Predictor::open(job).await?;
-    if let (recipe, source @ (PixelSource::Assumed | PixelSource::Network)) = predictor.pixels()
+    if let (recipe, source @ (PixelSource::Assumed | PixelSource::Network)) = predictor.pixels
         && !json
     {
         tell!("pixels     {}", pixels_line(&recipe, source));
     }
-    if let Some(message) = predictor.warning() {
+    if let Some(message) = &predictor.warning {
         let message = message.to_owned();
         warn(&Event::Warning { message }, json);
     }

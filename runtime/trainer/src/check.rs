@@ -2,7 +2,7 @@
 
 use crate::recipe::batch_norm;
 use crate::training::{export, unfreeze};
-use crate::{Job, JobSpec, Policy, SettingError, TrainerError, blocking, model_metadata, whole_file};
+use crate::{Job, Policy, SettingError, TrainerError, blocking, model_metadata, whole_file};
 use frostline_client::LabelTable;
 use frostline_compute::{ComputeError, LinearHead, most_rows};
 use frostline_graph::Network;
@@ -20,7 +20,7 @@ impl Job {
     ///
     /// - [`TrainerError::Setting`], [`TrainerError::InvalidRecipe`] or [`TrainerError::Terms`] for an invalid
     ///   setting, including a path for the model that the job reads from
-    /// - [`TrainerError::Export`] if the model cannot be written to the requested path
+    /// - [`TrainerError::Output`] if the model cannot be written to the requested path
     /// - [`TrainerError::Graph`] or [`TrainerError::Plan`] if the network does not have a requested cut
     /// - [`TrainerError::Unfreezing`] for an invalid later freeze cut
     /// - [`TrainerError::Compute`] or [`TrainerError::Untrainable`] if the layers after the freeze cut cannot
@@ -79,19 +79,13 @@ impl Job {
     /// Returns an error if a model in `out` would overwrite a file that the job reads. An interrupted job
     /// could then not be resumed.
     fn check_overwriting(&self, out: &Path) -> Result<(), SettingError> {
-        let JobSpec {
-            model,
-            labels,
-            guest,
-            hosts,
-            ..
-        } = &self.spec;
-        let table = Path::new(&self.spec.data).join(LabelTable::KEY);
+        let spec = &self.spec;
+        let table = Path::new(&spec.data).join(LabelTable::KEY);
         for (what, file) in [
-            ("network", model.as_deref()),
-            ("table of labels", labels.as_deref().or(Some(&table))),
-            ("guest", guest.as_deref()),
-            ("token", hosts.token_file.as_deref()),
+            ("network", spec.model.as_deref()),
+            ("table of labels", spec.labels.as_deref().or(Some(&table))),
+            ("guest", spec.guest.as_deref()),
+            ("token", spec.hosts.token_file.as_deref()),
         ] {
             let is_read = file.is_some_and(|file| whole_file::is_same(file, out));
             SettingError::require(

@@ -6,10 +6,11 @@ use frostline_plan::PlanError;
 use frostline_profile::ProfileError;
 use frostline_quantization::QuantizationError;
 use frostline_rows::RowsError;
-use frostline_tensor::{OpError, PixelSpecError, ShapeError, one_line};
+use frostline_tensor::{OpError, ShapeError, one_line};
 use frostline_training::TrainingError;
 use frostline_wire::{Encoding, Split, TermsError};
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Error that prevents a job from starting or from producing a model. The message is a single line for the
@@ -113,7 +114,7 @@ pub enum TrainerError {
         /// Maximum size of an ONNX file in bytes.
         limit: usize,
     },
-    /// The preprocessing recipe does not fit the model.
+    /// The preprocessing recipe is invalid or does not fit the model.
     #[error("invalid preprocessing: {reason}")]
     Pixels {
         /// Reason and suggested fix.
@@ -127,17 +128,6 @@ pub enum TrainerError {
     CannotAugment {
         /// Name and version of the guest.
         guest: String,
-    },
-    /// The preprocessing recipe is invalid.
-    #[error("invalid preprocessing: {0}")]
-    PixelSpec(#[from] PixelSpecError),
-    /// Reading or writing the preprocessing recipe failed.
-    #[error("invalid preprocessing: {what}: {source}")]
-    Recipe {
-        /// Description of the recipe.
-        what: &'static str,
-        /// Error from the JSON parser or writer.
-        source: serde_json::Error,
     },
     /// The model was trained on input that only a guest can make.
     #[error(
@@ -285,7 +275,7 @@ pub enum TrainerError {
         source: OpError,
     },
     /// Training diverged.
-    #[error("training diverged at step {step}: {sign}; try a learning rate below {learning_rate}; {}", kept.as_ref().map_or("no model was written", WrittenModel::as_str))]
+    #[error("training diverged at step {step}: {sign}; try a learning rate below {learning_rate}; {}", kept.as_ref().map_or("no model was written", |kept| kept.text.as_str()))]
     Diverged {
         /// Number of the diverged step.
         step: u64,
@@ -314,18 +304,12 @@ pub enum TrainerError {
         /// Reason for the failure.
         why: String,
     },
-    /// The tuned model could not be written. The incomplete file was removed.
-    #[error("cannot write the tuned model to {path}: {source}; nothing was written there", path = path.display())]
-    Export {
-        /// Path of the model.
-        path: PathBuf,
-        /// Error from the system.
-        source: std::io::Error,
-    },
-    /// The predictions could not be written. The incomplete file was removed.
-    #[error("cannot write the predictions to {path}: {source}; nothing was written there", path = path.display())]
-    Predictions {
-        /// Path of the predictions.
+    /// A result could not be written. The incomplete file was removed.
+    #[error("cannot write the {what} to {path}: {source}; nothing was written there", path = path.display())]
+    Output {
+        /// The tuned model or the predictions.
+        what: &'static str,
+        /// Path of the file.
         path: PathBuf,
         /// Error from the system.
         source: std::io::Error,
@@ -423,15 +407,8 @@ pub struct WrittenModel {
     pub epoch: u32,
     /// Quality on the validation samples after this epoch.
     pub validation: Quality,
-    /// Description of the epoch and the path.
-    pub(crate) text: String,
-}
-
-impl WrittenModel {
-    /// Returns the message for people.
-    pub fn as_str(&self) -> &str {
-        &self.text
-    }
+    /// Description of the epoch and the path for people.
+    pub text: String,
 }
 
 impl fmt::Display for WrittenModel {
@@ -469,6 +446,12 @@ impl TrainerError {
             file: file.to_owned(),
             why: one_line(why),
         }
+    }
+
+    /// Converts the system's errors for the result `what` at `path` to [`TrainerError::Output`].
+    pub(crate) fn unwritten(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Output { what, path, source }
     }
 
     /// Creates a [`TrainerError::Resume`] for the folder `run`.

@@ -3,6 +3,20 @@ use frostline_client::Notices;
 use serde::Serialize;
 use std::sync::Arc;
 
+/// Emits a warning.
+pub(crate) fn warn(events: &Events, message: impl Into<String>) {
+    let message = message.into();
+    events(Event::Warning { message });
+}
+
+/// Joins the first `shown` of `parts` for a message.
+pub(crate) fn first_few(parts: impl Iterator<Item = impl Into<String>>, shown: usize) -> String {
+    let mut parts = parts.map(Into::into);
+    let mut first: Vec<String> = parts.by_ref().take(shown).collect();
+    first.extend(parts.next().map(|_| "..".to_owned()));
+    first.join(", ")
+}
+
 /// Forwards the client's notices to `events`.
 pub(crate) fn notices(events: &Events) -> Notices {
     let events = Arc::clone(events);

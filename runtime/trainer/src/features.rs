@@ -1,7 +1,8 @@
 //! Cached features: activations at the freeze cut, reused by later epochs and other jobs.
 
+use crate::event::warn;
 use crate::pipeline::{FeedPlan, Part};
-use crate::{Event, Events, Job, TrainerError, blocking};
+use crate::{Events, Job, TrainerError, blocking};
 use frostline_client::Samples;
 use frostline_features::Provenance;
 use frostline_rows::RowCache;
@@ -43,7 +44,7 @@ pub(crate) async fn open_cache(
     };
     if let Some(why) = too_large(&made.shape, plan) {
         if opening == OpenMode::Create {
-            events(Event::Warning { message: why });
+            warn(events, why);
         }
         return Ok(None);
     }
@@ -56,16 +57,14 @@ pub(crate) async fn open_cache(
             OpenMode::Create => rows,
         };
         let stopped = Arc::new(move |why: String| {
-            let message = format!("caching features stopped: {why}");
-            told(Event::Warning { message });
+            warn(&told, format!("caching features stopped: {why}"));
         });
         Ok(RowCache::open(&cache, made, rows, stopped).map(Some))
     });
     match opened.await? {
         Ok(cache) => Ok(cache.map(Arc::new)),
         Err(error) => {
-            let message = format!("cannot cache features: {error}");
-            events(Event::Warning { message });
+            warn(events, format!("cannot cache features: {error}"));
             Ok(None)
         }
     }
@@ -99,7 +98,7 @@ fn count_cached(cache: &RowCache, samples: &Samples, view: Option<&View>) -> u64
 /// Emits a warning for each problem of the cache. Such problems only slow the job down.
 pub(crate) fn report_problems(cache: &RowCache, events: &Events) {
     for message in cache.store().take_warnings() {
-        events(Event::Warning { message });
+        warn(events, message);
     }
 }
 

@@ -1,7 +1,8 @@
 //! Polls the load of the hosts and adapts the job's requests to it.
 
+use crate::Events;
+use crate::event::warn;
 use crate::pipeline::Steering;
-use crate::{Event, Events};
 use frostline_client::{Fetcher, Hosts, Source};
 use frostline_wire::{Load, Split, StageLoad};
 use std::sync::Arc;
@@ -101,55 +102,41 @@ fn stage<'a>(load: &'a Load, source: &Source) -> Option<&'a StageLoad> {
     }
 }
 
-/// Polls the hosts while a job runs, and adapts the job's requests to the load. Polling stops on drop.
-pub(crate) struct LoadWatch {
-    _asking: AbortOnDropHandle<()>,
-}
-
-impl LoadWatch {
-    /// Starts polling. The first poll is immediate. `events` receives a single warning if the job's token ends
-    /// soon.
-    ///
-    /// If the frozen layers have int8 weights with eight bits, `may_saturate` must be set. A single warning then
-    /// names a host that saturates int8 dot products.
-    pub(crate) fn start(
-        hosts: &Hosts,
-        fetcher: &Fetcher,
-        steering: &Arc<Steering>,
-        events: &Events,
-        may_saturate: bool,
-    ) -> Self {
-        let hosts = hosts.clone();
-        let fetcher = fetcher.clone();
-        let steering = Arc::clone(steering);
-        let mut on_saturation = may_saturate.then(|| Arc::clone(events));
-        let mut on_token_end = Some(Arc::clone(events));
-        let asking = tokio::spawn(async move {
-            loop {
-                let share = HostLoads::ask(&hosts).await;
-                steering.round_to_grants(share.grant());
-                share.limit_requests(&fetcher, &steering.current());
-                if let Some(host) = share.without_exact_int8()
-                    && let Some(events) = on_saturation.take()
-                {
-                    events(Event::Warning {
-                        message: saturates(host),
-                    });
-                }
-                if let Some((host, seconds)) = share.token_ends()
-                    && let Some(events) = on_token_end.take()
-                {
-                    events(Event::Warning {
-                        message: token_ends(host, seconds),
-                    });
-                }
-                tokio::time::sleep(POLL_INTERVAL).await;
+/// Polls the hosts while a job runs, and adapts the job's requests to the load. The first poll is immediate, and
+/// polling stops when the handle is dropped. `events` receives a single warning if the job's token ends soon.
+///
+/// If the frozen layers have int8 weights with eight bits, `may_saturate` must be set. A single warning then
+/// names a host that saturates int8 dot products.
+pub(crate) fn watch_loads(
+    hosts: &Hosts,
+    fetcher: &Fetcher,
+    steering: &Arc<Steering>,
+    events: &Events,
+    may_saturate: bool,
+) -> AbortOnDropHandle<()> {
+    let hosts = hosts.clone();
+    let fetcher = fetcher.clone();
+    let steering = Arc::clone(steering);
+    let mut on_saturation = may_saturate.then(|| Arc::clone(events));
+    let mut on_token_end = Some(Arc::clone(events));
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        loop {
+            let share = HostLoads::ask(&hosts).await;
+            steering.round_to_grants(share.grant());
+            share.limit_requests(&fetcher, &steering.current());
+            if let Some(host) = share.without_exact_int8()
+                && let Some(events) = on_saturation.take()
+            {
+                warn(&events, saturates(host));
             }
-        });
-        Self {
-            _asking: AbortOnDropHandle::new(asking),
+            if let Some((host, seconds)) = share.token_ends()
+                && let Some(events) = on_token_end.take()
+            {
+                warn(&events, token_ends(host, seconds));
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
-    }
+    }))
 }
 
 /// Creates the warning for a token that ends soon.

@@ -262,10 +262,7 @@ impl EvaluationJob {
         let parameters = self.guest.as_ref().and_then(|guest| guest.parameters.as_deref());
         self.pixels.check_excludes_parameters(parameters)?;
         self.predictions.as_ref().map_or(Ok(()), |path| {
-            whole_file::check(path).map_err(|source| TrainerError::Predictions {
-                path: path.clone(),
-                source,
-            })
+            whole_file::check(path).map_err(TrainerError::unwritten("predictions", path))
         })
     }
 }

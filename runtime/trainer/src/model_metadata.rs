@@ -60,14 +60,20 @@ impl Int8Note {
 
     /// Writes the note to the metadata of `model`.
     pub(crate) fn write(&self, model: &mut Model) {
-        if let Ok(text) = serde_json::to_string(self) {
-            model.set_metadata(INT8_KEY, &text);
-        }
+        write_json(model, INT8_KEY, self);
+    }
+}
+
+/// Writes an entry as JSON.
+fn write_json(model: &mut Model, key: &str, entry: &impl Serialize) {
+    if let Ok(text) = serde_json::to_string(entry) {
+        model.set_metadata(key, &text);
     }
 }
 
 /// Source of the network's input during training.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
 pub(crate) enum ModelInput {
     /// Images, preprocessed with a recipe that host and trainer know.
     Pixels(PixelSpec),
@@ -146,9 +152,8 @@ pub(crate) fn check_takes_images(model: &Model) -> Result<(), TrainerError> {
 ///
 /// # Errors
 /// Returns [`TrainerError::GuestNeeded`] if a guest made the input in training and `guest` is false. Returns
-/// [`TrainerError::Pixels`] if the network does not take f32 RGB images or the crop has a different size,
-/// [`TrainerError::PixelSpec`] if the recipe is invalid, and [`TrainerError::Recipe`] if the metadata cannot
-/// be read.
+/// [`TrainerError::Pixels`] if the network does not take f32 RGB images, the crop has a different size, or the
+/// recipe or the metadata are invalid.
 pub(crate) fn pixels(
     model: &Model,
     network: &Network,
@@ -215,13 +220,14 @@ pub(crate) fn pixels_of_job(
     pixels(model, network, flags, is_custom).map(Some)
 }
 
-/// Returns the parameters that a guest receives without parameters of the user: the preprocessing for images, and
-/// nothing for other inputs.
-///
-/// # Errors
-/// Returns [`TrainerError::Recipe`] if serialization fails.
-pub(crate) fn usual_parameters(pixels: Option<&PixelSpec>) -> Result<String, TrainerError> {
-    pixels.map_or_else(|| Ok(String::new()), recipe)
+/// Returns the parameters that `guest` receives: those of the user if set, otherwise the preprocessing for images,
+/// and nothing for other inputs.
+pub(crate) fn parameters(guest: &Guest, pixels: Option<&PixelSpec>) -> Result<String, TrainerError> {
+    match (&guest.parameters, pixels) {
+        (Some(own), _) => Ok(own.clone()),
+        (None, Some(pixels)) => recipe(pixels),
+        (None, None) => Ok(String::new()),
+    }
 }
 
 /// Returns a warning if `recipe` normalizes pixels that the first layers of `model` normalize as well. Recipes
@@ -283,19 +289,17 @@ pub fn input_pixels(model: &Model, flags: &PixelFlags) -> Result<(PixelSpec, Pix
 }
 
 /// Serializes a recipe for guests and model metadata.
-///
-/// # Errors
-/// Returns [`TrainerError::Recipe`] if serialization fails.
 pub(crate) fn recipe(spec: &PixelSpec) -> Result<String, TrainerError> {
-    serde_json::to_string(spec).map_err(|source| TrainerError::Recipe {
-        what: "cannot write it as JSON",
-        source,
+    serde_json::to_string(spec).map_err(|error| TrainerError::Pixels {
+        reason: format!("cannot write it as JSON: {error}"),
     })
 }
 
 /// Refuses a recipe if the crop does not match the network's input.
 pub(crate) fn check(spec: &PixelSpec, network: &Network) -> Result<(), TrainerError> {
-    spec.check()?;
+    spec.check().map_err(|error| TrainerError::Pixels {
+        reason: error.to_string(),
+    })?;
     let crop = spec.sample_shape();
     let input = network.input.shape.dims();
     if crop.as_slice() == input {
@@ -315,9 +319,8 @@ pub(crate) fn input(model: &Model) -> Result<Option<ModelInput>, TrainerError> {
         Ok(noted) => Ok(ModelInput::Guest(noted)),
         Err(_) => serde_json::from_str(text).map(ModelInput::Pixels),
     };
-    parsed.map(Some).map_err(|source| TrainerError::Recipe {
-        what: "cannot read the model's metadata entry 'frostline.pixels'",
-        source,
+    parsed.map(Some).map_err(|error| TrainerError::Pixels {
+        reason: format!("cannot read the model's metadata entry '{PIXELS_KEY}': {error}"),
     })
 }
 
@@ -366,14 +369,6 @@ pub(crate) struct TrainingRecord {
 
 /// Writes all entries to the model's metadata and removes outdated ones.
 pub(crate) fn write(model: &mut Model, record: &TrainingRecord) {
-    let TrainingRecord {
-        input,
-        task,
-        names,
-        division,
-        trained_images,
-        trained_after,
-    } = record;
     for stale in [
         CLASSES_KEY,
         LABELS_KEY,
@@ -384,23 +379,13 @@ pub(crate) fn write(model: &mut Model, record: &TrainingRecord) {
     ] {
         model.remove_metadata(stale);
     }
-    let input = match input {
-        ModelInput::Pixels(spec) => serde_json::to_string(spec),
-        ModelInput::Guest(guest) => serde_json::to_string(guest),
-    };
-    if let Ok(text) = input {
-        model.set_metadata(PIXELS_KEY, &text);
+    write_json(model, PIXELS_KEY, &record.input);
+    write_json(model, key(record.task), &record.names);
+    if let Some(division) = &record.division {
+        write_json(model, DIVISION_KEY, division);
     }
-    if let Ok(text) = serde_json::to_string(names) {
-        model.set_metadata(key(*task), &text);
-    }
-    if let Some(Ok(text)) = division.as_ref().map(serde_json::to_string) {
-        model.set_metadata(DIVISION_KEY, &text);
-    }
-    if let Ok(text) = serde_json::to_string(trained_images) {
-        model.set_metadata(TRAINED_KEY, &text);
-    }
-    model.set_metadata(FREEZE_KEY, trained_after);
+    write_json(model, TRAINED_KEY, &record.trained_images);
+    model.set_metadata(FREEZE_KEY, &record.trained_after);
 }
 
 #[cfg(test)]

@@ -130,12 +130,13 @@ impl Rehearsal {
         let batches = self.feed.batches(Part::Train).max(1) as u64;
         let feed = FeedPlan {
             epochs: u32::try_from(steps.div_ceil(batches)).unwrap_or(u32::MAX),
+            ahead: flow.ahead,
             ..self.feed.clone()
         };
         let parts = RunParts {
             feed,
             steering,
-            flow,
+            window: flow.window,
             offer: Arc::clone(&self.offer),
             watch: None,
             bad: Vec::new(),

@@ -54,8 +54,8 @@ pub struct HostStudy {
 ///
 /// # Errors
 /// Returns [`TrainerError::Client`] if the host refuses a request, [`TrainerError::Graph`] if the network or
-/// the freeze cut is invalid, and [`TrainerError::Recipe`] or another error if there is no valid
-/// preprocessing recipe.
+/// the freeze cut is invalid, and another error if there is no valid preprocessing
+/// recipe.
 pub async fn study(job: StudyJob, client: &HostClient) -> Result<HostStudy, TrainerError> {
     let objects = client.objects(&job.root, job.layout).await?;
     let object_bytes = mean_size(objects.iter().map(|object| object.size));
@@ -82,10 +82,7 @@ pub async fn study(job: StudyJob, client: &HostClient) -> Result<HostStudy, Trai
             name: layers.name,
             sha256: pushed.sha256,
         },
-        parameters: match job.guest.parameters {
-            Some(own) => own,
-            None => model_metadata::usual_parameters(pixels.as_ref())?,
-        },
+        parameters: model_metadata::parameters(&job.guest, pixels.as_ref())?,
         cuts: cuts.iter().map(|cut| cut.name.clone()).collect(),
         samples: RequestedSample::in_order(&spread(&objects, SAMPLES)),
         view: None,

@@ -111,25 +111,20 @@ impl Upload {
                 (UploadRef { name, sha256 }, uploaded)
             }
         };
-        let Uploaded {
-            bytes,
-            skipped,
-            seconds,
-            resumed_at,
-            ..
-        } = uploaded;
         events(Event::Upload {
             what: self.what,
             name: pin.name.clone(),
-            bytes,
-            skipped,
-            seconds,
-            resumed_at,
+            bytes: uploaded.bytes,
+            skipped: uploaded.skipped,
+            seconds: uploaded.seconds,
+            resumed_at: uploaded.resumed_at,
         });
-        let layers = if skipped {
-            LayersLocation::OnHosts
-        } else {
-            LayersLocation::Sent { bytes, seconds }
+        let layers = match uploaded.skipped {
+            true => LayersLocation::OnHosts,
+            false => LayersLocation::Sent {
+                bytes: uploaded.bytes,
+                seconds: uploaded.seconds,
+            },
         };
         Ok((pin, layers))
     }

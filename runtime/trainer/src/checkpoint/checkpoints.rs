@@ -192,7 +192,7 @@ impl CheckpointFolder {
     fn load_best(&self, snapshot: &Snapshot, told: &mut Vec<String>) -> Option<LoadedEpoch> {
         let note = snapshot.note.at.best?;
         let path = self.best_path(note);
-        let why = match read_best(&path) {
+        let why = match file::read::<BestFile>(&path) {
             Ok((of, tensors)) if of.best.epoch == note.epoch && of.job == snapshot.note.job => {
                 return Some(LoadedEpoch::from_tensors(tensors));
             }
@@ -245,10 +245,6 @@ pub(super) fn any(folder: &Path) -> bool {
     files
         .map(|entry| entry.file_name())
         .any(|name| name.to_string_lossy().starts_with(STEP))
-}
-
-fn read_best(path: &Path) -> Result<(BestFile, Tensors), file::FileError> {
-    file::read(path)
 }
 
 const STEP: &str = "step-";

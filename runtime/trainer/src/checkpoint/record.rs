@@ -1,5 +1,6 @@
 //! `events.jsonl`: the job's events in the format of `train --json`, with an additional time stamp.
 
+use crate::event::warn;
 use crate::{Event, Events, Quality};
 use frostline_job::{LoggedEvent, plain};
 use parking_lot::Mutex;
@@ -32,7 +33,7 @@ impl Recorder {
     pub(crate) async fn settle(&self) {
         let (written, all_written) = oneshot::channel();
         if self.lines.send(RecorderEntry::Settle(written)).await.is_ok() {
-            // // The writer has ended if this fails; no more lines will be written.
+            // The writer has ended if this fails; no more lines will be written.
             let _ = all_written.await;
         }
     }
@@ -75,8 +76,7 @@ fn recorded_to(
         .name("frostline-events".to_owned())
         .spawn(move || {
             write(file, waiting, |why| {
-                let message = format!("stopped writing events to {place}: {why}");
-                told(Event::Warning { message });
+                warn(&told, format!("stopped writing events to {place}: {why}"));
             });
         })?;
     let recorder = Recorder { lines: lines.clone() };
@@ -95,8 +95,7 @@ fn recorded_to(
                     _ => None,
                 };
                 drop(held);
-                lost.into_iter()
-                    .for_each(|message| events(Event::Warning { message }));
+                lost.into_iter().for_each(|lost| warn(&events, lost));
             }
             events(event);
         }),

@@ -46,18 +46,12 @@ impl ListedSamples<'_> {
     /// # Errors
     /// Returns [`DatasetError`] if the data cannot be divided.
     pub(crate) fn divide(self, share: Option<f64>, seed: u64) -> Result<Dataset, DatasetError> {
-        let Self {
-            root,
-            listing,
-            table,
-            files,
-        } = self;
         let division = frostline_client::Division {
             validation_share: share,
             seed,
-            files,
+            files: self.files,
         };
-        Dataset::new(root, listing, table, division)
+        Dataset::new(self.root, self.listing, self.table, division)
     }
 }
 

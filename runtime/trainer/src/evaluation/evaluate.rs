@@ -1,6 +1,6 @@
 use super::labels;
-use crate::evaluation::{Divided, ListedSamples, Predicting, Scorer, Validation};
-use crate::event::notices;
+use crate::evaluation::{Divided, ListedSamples, Scorer, Validation};
+use crate::event::{first_few, notices, warn};
 use crate::guest::stock_description;
 use crate::model_metadata::{Int8Note, ModelInput};
 use crate::offer::Offer;
@@ -17,6 +17,7 @@ use frostline_client::{
 use frostline_compute::{Dedicated, Forward, session_options};
 use frostline_graph::Network;
 use frostline_rows::BatchRows;
+use frostline_tensor::Tensor;
 use frostline_wire::{Description, Encoding, Split, Terms};
 use std::path::Path;
 use std::sync::Arc;
@@ -60,7 +61,7 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
         let (recipe, source) = model_metadata::pixels(&job.model, &network, &job.pixels, false)?;
         events(Event::Pixels { recipe, source });
         if let Some(message) = model_metadata::normalized_twice(&job.model, &recipe, source) {
-            events(Event::Warning { message });
+            warn(events, message);
         }
     }
     let (offer, split) = opened(job, network, hosts, events).await?;
@@ -91,9 +92,7 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
     if arranged.held_out == Some(HeldOut::Unknown) {
         let message = "the model was trained on a part of other data: this evaluation may include samples that \
                        it was trained on";
-        events(Event::Warning {
-            message: message.to_owned(),
-        });
+        warn(events, message);
     }
     let measured = Measured {
         source,
@@ -174,14 +173,7 @@ impl Measured {
         let steering = Arc::new(Steering::fixed(self.source));
         let fetcher = fetcher(FLOW.window, job.threads, job.image_pixels)?;
         let mut feed = Feed::start(plan.clone(), fetcher, steering, hosts.clone(), Arc::clone(&bad))?;
-        let predicting = Predicting {
-            model: &network,
-            predict: |network: &mut Scorer, _: &Split, rows: BatchRows| {
-                let rows = rows.fetched().ok_or(TrainerError::Ended { part: "pipeline" })?;
-                network.run(rows)
-            },
-        };
-        let validation = Validation::run(&plan, &mut feed, &bad, predicting, events).await?;
+        let validation = Validation::run(&plan, &mut feed, &bad, &network, predict, events).await?;
         let names = self.names;
         let file = job.predictions.clone();
         blocking(move || summarize(&validation, &names, file.as_deref())).await
@@ -204,6 +196,10 @@ fn summarize(
         int8: None,
         tables: validation.predictions.tables(names),
     })
+}
+
+fn predict(network: &mut Scorer, _: &Split, rows: BatchRows) -> Result<Tensor, TrainerError> {
+    network.run(rows.fetched().ok_or(TrainerError::Ended { part: "pipeline" })?)
 }
 
 /// Opens the layers after `split` on a dedicated thread.
@@ -312,24 +308,18 @@ fn outputs(
         });
     }
     if is_unnamed && !numbered {
-        events(Event::Warning {
-            message: assumption(&names),
-        });
+        warn(events, assumption(&names));
     }
     Ok(names)
 }
 
 /// Explains which class each output is assumed to be.
 fn assumption(names: &[String]) -> String {
-    const SHOWN: usize = 4;
-    let shown = (0..).zip(names).take(SHOWN);
-    let shown: Vec<String> = shown
-        .map(|(output, name)| format!("output {output} is '{name}'"))
-        .collect();
-    let more = if names.len() > SHOWN { ", .." } else { "" };
+    let named = (0..).zip(names);
+    let named = named.map(|(output, name)| format!("output {output} is '{name}'"));
     format!(
-        "missing class names in the model; assuming sorted class names, as in torchvision: {}{more}",
-        shown.join(", ")
+        "missing class names in the model; assuming sorted class names, as in torchvision: {}",
+        first_few(named, 4)
     )
 }
 
@@ -367,17 +357,16 @@ async fn guest_offer(
         Some(ModelInput::Pixels(_)) | None => None,
     };
     let pixels = model_metadata::pixels_of_job(&job.model, &network, &job.pixels, guest)?;
-    let parameters = match (&guest.parameters, &noted) {
-        (Some(own), _) => own.clone(),
-        (None, Some(noted)) => noted.parameters.clone(),
-        (None, None) => model_metadata::usual_parameters(pixels.as_ref().map(|(recipe, _)| recipe))?,
+    let parameters = match &noted {
+        Some(noted) if guest.parameters.is_none() => noted.parameters.clone(),
+        _ => model_metadata::parameters(guest, pixels.as_ref().map(|(recipe, _)| recipe))?,
     };
     let guest = Upload::guest(guest).await?;
     let difference = noted
         .as_ref()
         .and_then(|noted| noted.differs(&guest.sha256, &parameters));
     if let Some(message) = difference {
-        events(Event::Warning { message });
+        warn(events, message);
     }
     let (freeze, split) = match noted {
         Some(noted) => (noted.freeze, noted.split),

@@ -14,4 +14,4 @@ pub(crate) use evaluate::evaluate_samples;
 pub(crate) use predictions::*;
 pub(crate) use scorer::Scorer;
 pub use tables::{ClassFigures, ConfusedPair, LabelFigures, Tables, TargetFigures};
-pub(crate) use validation::{Predicting, Validation};
+pub(crate) use validation::Validation;

@@ -18,18 +18,9 @@ pub(crate) struct Validation {
     pub(crate) received: Received,
 }
 
-/// Computes outputs `[rows, outputs]` from the activations at a split.
-type Predict<T> = fn(&mut T, &Split, BatchRows) -> Result<Tensor, TrainerError>;
-
-/// A model with the function that computes predictions.
-pub(crate) struct Predicting<'a, T> {
-    pub(crate) model: &'a Dedicated<T>,
-    pub(crate) predict: Predict<T>,
-}
-
 impl Validation {
     /// Predicts the validation batches of `plan`, which `feed` delivers next, and compares predictions with
-    /// labels.
+    /// labels. `predict` computes outputs `[rows, outputs]` from the activations at a split.
     ///
     /// # Errors
     /// Returns [`TrainerError::AllBad`] if no sample could be used, or the error of the feed or the engine.
@@ -37,7 +28,8 @@ impl Validation {
         plan: &FeedPlan,
         feed: &mut Feed,
         bad: &BadSamples,
-        Predicting { model, predict }: Predicting<'_, T>,
+        model: &Dedicated<T>,
+        predict: fn(&mut T, &Split, BatchRows) -> Result<Tensor, TrainerError>,
         events: &Events,
     ) -> Result<Self, TrainerError> {
         let mut predictions = Predictions::new(plan.task, Arc::clone(&plan.validation));

@@ -43,8 +43,10 @@ pub struct PredictionJob {
 /// Runs a model on images in batches, and loads the next images in parallel. Holds up to three batches in
 /// memory. Dropping it stops all work.
 pub struct Predictor {
-    pixels: (PixelSpec, PixelSource),
-    warning: Option<String>,
+    /// The preprocessing in use, and the source of these settings.
+    pub pixels: (PixelSpec, PixelSource),
+    /// Warning about the preprocessing, if it does not fit the network.
+    pub warning: Option<String>,
     images: Images,
     network: Dedicated<Scorer>,
     task: Task,
@@ -61,50 +63,33 @@ impl Predictor {
     pub async fn open(job: PredictionJob) -> Result<Self, TrainerError> {
         SettingError::at_least_one("the batch size", job.batch)?;
         SettingError::at_least_one("the number of classes", job.top)?;
-        let PredictionJob {
-            model,
-            paths,
-            top,
-            batch,
-            pixels,
-            device,
-            threads,
-            image_pixels,
-        } = job;
-        let (model, network) = blocking(move || {
-            let network = model.network()?;
-            Ok((model, network))
-        })
-        .await?;
+        let model = job.model.clone();
+        let network = blocking(move || Ok(model.network()?)).await?;
         let (pixels, source) =
-            model_metadata::pixels(&model, &network, &pixels, false).map_err(without_guests)?;
-        let warning = model_metadata::normalized_twice(&model, &pixels, source);
-        let (task, names) = outputs(&model, &network)?;
-        let options = session_options(device, threads);
+            model_metadata::pixels(&job.model, &network, &job.pixels, false).map_err(without_guests)?;
+        let warning = model_metadata::normalized_twice(&job.model, &pixels, source);
+        let (task, names) = outputs(&job.model, &network)?;
+        let options = session_options(job.device, job.threads);
         let decoders = options.threads;
         Ok(Self {
             pixels: (pixels, source),
             warning,
             network: Dedicated::open(move |interrupt| {
-                let forward = Forward::open(&model, batch, &options, interrupt, "predicting")?;
-                Ok::<_, ComputeError>(Scorer::new(forward, &model, task))
+                let forward = Forward::open(&job.model, job.batch, &options, interrupt, "predicting")?;
+                Ok::<_, ComputeError>(Scorer::new(forward, &job.model, task))
             })
             .await?,
-            images: Images::start(paths, batch, pixels, decoders, DecodeLimits::new(image_pixels))?,
+            images: Images::start(
+                job.paths,
+                job.batch,
+                pixels,
+                decoders,
+                DecodeLimits::new(job.image_pixels),
+            )?,
             task,
             names: names.into(),
-            top,
+            top: job.top,
         })
-    }
-
-    /// Returns the preprocessing in use, and the source of these settings.
-    pub fn pixels(&self) -> (PixelSpec, PixelSource) {
-        self.pixels
-    }
-
-    /// Returns a warning about the preprocessing, if it does not fit the network.
-    pub fn warning(&self) -> Option<&str> {
-        self.warning.as_deref()
     }
 
     /// Returns the predictions for the next images in order, or `None` at the end.

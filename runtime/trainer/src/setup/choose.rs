@@ -20,23 +20,19 @@ impl ProvidedSetup<'_> {
     /// # Errors
     /// Returns [`TrainerError::Plan`] if no split fits the policy, [`TrainerError::Memory`] if no split
     /// fits the memory, and other errors of planning and of the feature cache.
-    pub(super) async fn choose(self) -> Result<Prepared, TrainerError> {
-        let Self {
-            mut setup,
-            offer,
-            frozen,
-        } = self;
-        let pushes = matches!(frozen, FrozenLayers::OnHosts(_));
-        let watched = match frozen {
-            FrozenLayers::RunLocally(why) => (offer.without_layers(&why)?, None),
-            FrozenLayers::OnTrainer(planner) => setup.watched(*planner)?,
-            FrozenLayers::OnHosts(layers) => match &setup.job.spec.split {
-                Policy::Fixed(split) if !setup.measure => (offer.fixed(split)?, None),
-                _ => setup.plan(&offer, layers).await?,
+    pub(super) async fn choose(mut self) -> Result<Prepared, TrainerError> {
+        let pushes = matches!(self.frozen, FrozenLayers::OnHosts(_));
+        let watched = match self.frozen {
+            FrozenLayers::RunLocally(why) => (self.offer.without_layers(&why)?, None),
+            FrozenLayers::OnTrainer(planner) => self.setup.watched(*planner)?,
+            FrozenLayers::OnHosts(layers) => match &self.setup.job.spec.split {
+                Policy::Fixed(split) if !self.setup.measure => (self.offer.fixed(split)?, None),
+                _ => self.setup.plan(&self.offer, layers).await?,
             },
         };
-        setup.open_features(watched.0.encoding, &watched.0.split).await?;
-        Ok(Prepared::new(setup, offer, pushes, watched))
+        let chosen = &watched.0;
+        self.setup.open_features(chosen.encoding, &chosen.split).await?;
+        Ok(Prepared::new(self.setup, self.offer, pushes, watched))
     }
 }
 

@@ -1,5 +1,6 @@
 use super::data::Data;
 use super::network::DividedNetwork;
+use crate::event::warn;
 use crate::guest::stock_description;
 use crate::host_loads::HostLoads;
 use crate::int8::{Candidate, IMAGES, decide_for};
@@ -66,13 +67,12 @@ impl<'a> Setup<'a> {
             && job.guest.is_stock()
         {
             events(Event::Pixels { recipe, source });
-            let twice = normalized_twice(&job.model, &recipe, source);
-            if let Some(message) = twice {
-                events(Event::Warning { message });
+            if let Some(message) = normalized_twice(&job.model, &recipe, source) {
+                warn(events, message);
             }
         }
         if let Some(message) = network.fixed_weights() {
-            events(Event::Warning { message });
+            warn(events, message);
         }
         let candidate = Candidate {
             model: &network.headed,

@@ -1,6 +1,7 @@
 use super::earlier_training::{EarlierTraining, trained_images};
 use super::trained_images::TrainedImages;
 use crate::evaluation::{Division, ListedSamples, labels};
+use crate::event::{first_few, warn};
 use crate::measure::mean_size;
 use crate::pipeline::{FeedPlan, Part};
 use crate::recipe::views;
@@ -70,8 +71,7 @@ impl Data {
             events(Event::LeftOut(dataset.left_out.clone()));
         }
         for warning in &dataset.warnings {
-            let message = warning.to_string();
-            events(Event::Warning { message });
+            warn(events, warning.to_string());
         }
         events(Event::Dataset(ListedData {
             task: dataset.task,
@@ -82,8 +82,7 @@ impl Data {
             epochs: job.spec.recipe.epochs,
         }));
         if feed.batches(Part::Train) == 1 {
-            let message = single_step(job.spec.recipe.batch, dataset.train.len());
-            events(Event::Warning { message });
+            warn(events, single_step(job.spec.recipe.batch, dataset.train.len()));
         }
         Ok(Self {
             outputs: outputs(&dataset, kept),
@@ -110,6 +109,9 @@ fn single_step(batch: usize, train: usize) -> String {
         "each epoch is a single step: the batch is {batch} and the data has {train} training images; use a smaller batch for more steps"
     )
 }
+
+/// Number of names in a message.
+const SHOWN: usize = 8;
 
 /// Maps each class to the model's output for that class if the job keeps the model's classifier. Warns about
 /// new and dropped classes.
@@ -146,7 +148,7 @@ fn kept_outputs(
     if kept.iter().all(Option::is_none) {
         let must = format!(
             "the model has none of the {task} in the data, only {}; replace the classifier",
-            first_few(&known)
+            first_few(known.iter(), SHOWN)
         );
         return Err(head_not_kept(must).into());
     }
@@ -164,8 +166,10 @@ fn kept_outputs(
         (dropped, "not in the data, left out of the model"),
     ] {
         if !which.is_empty() {
-            let message = format!("{task} {}: {}", becomes, first_few(&which));
-            events(Event::Warning { message });
+            warn(
+                events,
+                format!("{task} {becomes}: {}", first_few(which.iter(), SHOWN)),
+            );
         }
     }
     Ok(kept)
@@ -173,14 +177,6 @@ fn kept_outputs(
 
 fn head_not_kept(must: impl Into<String>) -> SettingError {
     SettingError::new("head", "keep", must).with_conflict(Conflict::HeadNotKept)
-}
-
-/// Joins up to eight names for a message.
-fn first_few(names: &[String]) -> String {
-    const SHOWN: usize = 8;
-    let shown: Vec<&str> = names.iter().take(SHOWN).map(String::as_str).collect();
-    let more = if names.len() > SHOWN { ", .." } else { "" };
-    format!("{}{more}", shown.join(", "))
 }
 
 /// Counts the positive training samples of each output; all counts are 0 for numbers.

@@ -2,7 +2,8 @@
 
 use super::trained_images::TrainedImages;
 use crate::evaluation::{Divided, Division, ListedSamples};
-use crate::{Event, Events, Job, SettingError, TrainerError, model_metadata};
+use crate::event::warn;
+use crate::{Events, Job, SettingError, TrainerError, model_metadata};
 use frostline_client::{Dataset, Task};
 use frostline_graph::Model;
 use frostline_job::NewHead;
@@ -59,9 +60,7 @@ impl EarlierTraining {
         if self == Self::MayOverlap {
             let message = "the model was trained before, on data that cannot be compared with this data: validation may include images \
                            that it was trained on. Divide the data into train/ and validation/ to be sure";
-            events(Event::Warning {
-                message: message.to_owned(),
-            });
+            warn(events, message);
         }
     }
 

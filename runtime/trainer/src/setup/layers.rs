@@ -3,7 +3,7 @@
 use super::context::{LinkAndTrainer, Setup};
 use crate::TrainerError;
 use crate::upload::Upload;
-use frostline_plan::{Planner, Slowdown, Survey, UsableSplit};
+use frostline_plan::{Planner, Slowdown, Survey};
 use frostline_wire::Split;
 
 /// A plan for which the frozen layers stay on the trainer.
@@ -36,30 +36,22 @@ impl Setup<'_> {
         let Ok(trainer) = self.measure_trainer(&splits, &layers.sha256).await else {
             return Ok(None);
         };
-        let measured = self
-            .early_measurements
-            .insert(LinkAndTrainer { link, trainer })
-            .clone();
-        self.without(layers, measured, splits).await
-    }
-
-    /// Returns a plan without the frozen `layers` if they are not worth sending.
-    async fn without(
-        &self,
-        layers: &Upload,
-        measured: LinkAndTrainer,
-        splits: Vec<UsableSplit>,
-    ) -> Result<Option<WithoutLayers>, TrainerError> {
+        self.early_measurements = Some(LinkAndTrainer {
+            link,
+            trainer: trainer.clone(),
+        });
         let survey = Survey {
-            host: measured.trainer.as_host(),
-            trainer: measured.trainer,
+            host: trainer.as_host(),
+            trainer,
             object_bytes: self.data.object_bytes as f64,
             hosts: 1,
             neighbors: 0,
             slowdown: Slowdown::default(),
         };
-        let planner = self.planner(survey, splits, measured.link, self.job.shared_cores);
-        let first = self.first_layers().await?;
+        let planner = self.planner(survey, splits, link, self.job.shared_cores);
+        // The smallest valid model.
+        let first = self.network.first_cut().unwrap_or(&self.job.freeze);
+        let first = self.layers_up_to(first).await?;
         let planner = planner.without_layers(layers.bytes.len() as u64, first.bytes.len() as u64);
         Ok(planner.map(|planner| WithoutLayers {
             first: planner
@@ -69,11 +61,5 @@ impl Setup<'_> {
                 .then_some(first),
             planner: Box::new(planner),
         }))
-    }
-
-    /// The smallest valid model: the layers up to the first cut.
-    async fn first_layers(&self) -> Result<Upload, TrainerError> {
-        self.layers_up_to(self.network.first_cut().unwrap_or(&self.job.freeze))
-            .await
     }
 }

@@ -40,19 +40,16 @@ pub(crate) async fn prepare(
 ) -> Result<Prepared, TrainerError> {
     let setup = Setup::new(job, measure, hosts, events).await?;
     setup.network.check_memory(job, setup.batch()).await?;
-    let setup = match setup.reuse().await? {
-        Ok(prepared) => {
-            prepared.announce(events);
-            prepared.report_precision(job, events);
-            return Ok(prepared);
+    let prepared = match setup.reuse().await? {
+        Ok(prepared) => prepared,
+        Err(setup) => {
+            let provided = setup.provide_layers().await?;
+            for freeze in job.spec.unfreeze.0.values() {
+                provided.offer.frozen_up_to(freeze).usable()?;
+            }
+            provided.choose().await?
         }
-        Err(setup) => setup,
     };
-    let provided = setup.provide_layers().await?;
-    for freeze in job.spec.unfreeze.0.values() {
-        provided.offer.frozen_up_to(freeze).usable()?;
-    }
-    let prepared = provided.choose().await?;
     prepared.announce(events);
     prepared.report_precision(job, events);
     Ok(prepared)

@@ -1,6 +1,7 @@
 use super::available::available_memory;
 use super::data::Outputs;
 use super::step_memory::StepPlan;
+use crate::event::first_few;
 use crate::int8::QuantizedModel;
 use crate::recipe::{balanced, factors, positive, step_settings};
 use crate::{ClassWeights, Job, LossName, TrainerError, blocking, model_metadata};
@@ -61,16 +62,9 @@ impl DividedNetwork {
 
     /// Names weights of the trained layers that are not trained, if there are any.
     pub(super) fn fixed_weights(&self) -> Option<String> {
-        const SHOWN: usize = 4;
         let fixed = self.suffix.fixed_weights();
-        let names: Vec<&str> = fixed
-            .iter()
-            .take(SHOWN)
-            .map(|weight| weight.name.as_str())
-            .collect();
-        let more = if fixed.len() > SHOWN { ", .." } else { "" };
-        let names = names.join(", ");
-        (!names.is_empty()).then(|| format!("not trained, because they look like constants: {names}{more}"))
+        let names = first_few(fixed.iter().map(|weight| weight.name.as_str()), 4);
+        (!names.is_empty()).then(|| format!("not trained, because they look like constants: {names}"))
     }
 
     fn divide(job: &Job, outputs: &Outputs) -> Result<Self, TrainerError> {
@@ -103,10 +97,7 @@ impl DividedNetwork {
             frozen: headed.clone(),
             int8: None,
             headed,
-            parameters: match &job.guest.parameters {
-                Some(own) => own.clone(),
-                None => model_metadata::usual_parameters(recipe)?,
-            },
+            parameters: model_metadata::parameters(&job.guest, recipe)?,
             pixels,
             probabilities: match job.spec.recipe.loss {
                 LossName::CrossEntropy => job.model.probabilities()?,

@@ -1,6 +1,7 @@
 use super::context::Setup;
 use super::data::Data;
 use super::network::DividedNetwork;
+use crate::event::warn;
 use crate::offer::Offer;
 use crate::replan::Watch;
 use crate::{Event, Events, Job};
@@ -71,9 +72,7 @@ impl Prepared {
         let is_at_freeze = matches!(&self.chosen.split, Split::Cut(cut) if *cut == job.freeze);
         let computes = !is_at_freeze && !self.all_cached && !self.network.nothing_is_frozen(&job.freeze);
         if computes && job.device.precision(permitted) != permitted {
-            events(Event::Warning {
-                message: Notice::precision_text("this machine", permitted),
-            });
+            warn(events, Notice::precision_text("this machine", permitted));
         }
     }
 }

@@ -99,7 +99,7 @@ async fn a_job_that_diverges_late_keeps_its_best_model() {
     else {
         panic!("{error}");
     };
-    assert!(*step > 3 && kept.as_str().contains("tuned.onnx"), "{error}");
+    assert!(*step > 3 && kept.text.contains("tuned.onnx"), "{error}");
     assert!(frostline_graph::Model::read(out.path().join("tuned.onnx")).is_ok());
     assert!(!ran.events.iter().any(|event| matches!(event, Event::Done { .. })));
 }
@@ -244,7 +244,7 @@ async fn a_job_cancelled_after_a_step_writes_a_model_and_names_it() {
         };
         assert_eq!((epoch, step), at);
         assert!(
-            kept.as_str().contains(words) && kept.as_str().contains("tuned.onnx"),
+            kept.text.contains(words) && kept.text.contains("tuned.onnx"),
             "{text}"
         );
         let model = frostline_graph::Model::read(out.path().join("tuned.onnx")).unwrap();

@@ -220,8 +220,5 @@ async fn an_unwritable_predictions_file_is_refused_before_any_request() {
     // No host listens on this port.
     let client = HostClient::new("http://127.0.0.1:9", None).unwrap();
     let refused = evaluate(job, client, Arc::new(|_| ()), CancellationToken::new()).await;
-    assert!(
-        matches!(refused, Err(TrainerError::Predictions { .. })),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, Err(TrainerError::Output { .. })), "{refused:?}");
 }

@@ -345,7 +345,7 @@ async fn a_job_that_fails_keeps_its_best_model_and_resumes_without_the_image() {
         "{error}"
     );
     assert!(
-        kept.epoch >= 1 && kept.as_str().contains("the best so far"),
+        kept.epoch >= 1 && kept.text.contains("the best so far"),
         "{error}"
     );
     let text = error.to_string();

@@ -2,19 +2,18 @@ use crate::{TrainerError, whole_file};
 use frostline_graph::{GraphError, Model, ONE_FILE};
 use std::path::Path;
 
+const TUNED_MODEL: &str = "tuned model";
+
 /// Refuses an unwritable target before hours of training.
 pub(crate) fn check_target(path: &Path) -> Result<(), TrainerError> {
-    whole_file::check(path).map_err(|source| TrainerError::Export {
-        path: path.to_owned(),
-        source,
-    })
+    whole_file::check(path).map_err(TrainerError::unwritten(TUNED_MODEL, path))
 }
 
 /// Writes `model` to `path` atomically. An existing file stays valid until the new file is complete. Above 2
 /// GiB, the weights are in a second file `<file name>.<hash>.data`.
 ///
 /// # Errors
-/// Returns [`TrainerError::Export`] if the system reports an error, such as a full disk.
+/// Returns [`TrainerError::Output`] if the system reports an error, such as a full disk.
 pub(crate) fn write(model: &Model, path: &Path) -> Result<(), TrainerError> {
     write_within(model, path, ONE_FILE)
 }
@@ -28,7 +27,7 @@ fn write_within(model: &Model, path: &Path, limit: usize) -> Result<(), TrainerE
 
 fn failed(error: GraphError) -> TrainerError {
     match error {
-        GraphError::Write { path, source } => TrainerError::Export { path, source },
+        GraphError::Write { path, source } => TrainerError::unwritten(TUNED_MODEL, &path)(source),
         other => other.into(),
     }
 }

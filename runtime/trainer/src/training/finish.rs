@@ -5,9 +5,10 @@ use super::results::Results;
 use super::run::Best;
 use super::training_loop::TrainingLoop;
 use crate::checkpoint::{BestNote, SavedEpoch, Weights};
+use crate::event::warn;
 use crate::model_metadata::{Int8Note, TrainingRecord};
 use crate::setup::trained_after;
-use crate::{Event, JobResult, Keep, Quality, Received, TrainerError, WrittenModel, model_metadata};
+use crate::{JobResult, Keep, Quality, Received, TrainerError, WrittenModel, model_metadata};
 use frostline_client::Samples;
 use frostline_graph::Model;
 use std::path::PathBuf;
@@ -63,15 +64,6 @@ impl TunedModel {
     }
 }
 
-/// Weights to write.
-struct SelectedWeights {
-    /// The best epoch, if selected.
-    best: Option<BestNote>,
-    /// Epoch and quality of the weights.
-    note: BestNote,
-    saved: SavedEpoch,
-}
-
 impl TrainingLoop<'_> {
     /// Trains the remaining epochs, or until an error ends the job.
     ///
@@ -84,8 +76,8 @@ impl TrainingLoop<'_> {
             Ok(()) => None,
             Err(error) => Some(self.end_early(error).await?),
         };
-        let (chosen, ended) = match (self.choose(ended.as_ref()).await, ended) {
-            (Ok(chosen), ended) => (chosen, ended),
+        let (chosen, is_best, ended) = match (self.choose(ended.as_ref()).await, ended) {
+            (Ok((chosen, is_best)), ended) => (chosen, is_best, ended),
             (Err(error), None | Some(TrainerError::Cancelled)) => return Err(error),
             // The first error explains the second.
             (Err(_), Some(error)) => return Err(self.after_checkpoint(error).await),
@@ -93,56 +85,42 @@ impl TrainingLoop<'_> {
         if let Some(checkpoint_writer) = self.run.checkpoint_writer.as_mut() {
             checkpoint_writer.settle().await;
         }
-        let ended = ended.map(|error| self.with_written_model(error, chosen.best));
+        let ended = ended.map(|error| self.with_written_model(error, chosen.note, is_best));
         Ok(self.tuned(chosen, ended))
     }
 
-    /// Selects the weights to write: the best epoch's or the current ones. `ended` is the error that ended the
-    /// job early, if any.
-    async fn choose(&mut self, ended: Option<&TrainerError>) -> Result<SelectedWeights, TrainerError> {
+    /// Selects the weights to write: the best epoch's, for which the second value is true, or the current ones.
+    /// `ended` is the error that ended the job early, if any.
+    async fn choose(&mut self, ended: Option<&TrainerError>) -> Result<(Best, bool), TrainerError> {
         let diverged = matches!(ended, Some(TrainerError::Diverged { .. }));
         let best = self.run.best.take();
         let best = best.filter(|_| diverged || self.context.job.spec.keep == Keep::Best);
+        let is_best = best.is_some();
         let chosen = match best {
-            Some(Best { note, saved }) => SelectedWeights {
-                best: Some(note),
-                note,
-                saved,
+            Some(best) => best,
+            None => Best {
+                note: self.current_note(),
+                saved: SavedEpoch {
+                    weights: Arc::new(self.run.suffix.run(|suffix| suffix.weights()).await?),
+                    predictions: self.run.predictions.take(),
+                },
             },
-            None => {
-                let weights = self.run.suffix.run(|suffix| suffix.weights()).await?;
-                SelectedWeights {
-                    best: None,
-                    note: self.current_note(),
-                    saved: SavedEpoch {
-                        weights: Arc::new(weights),
-                        predictions: self.run.predictions.take(),
-                    },
-                }
-            }
         };
         let context = self.context;
         let complete = ended.is_none() || diverged;
         if context.job.run.is_some() && chosen.saved.predictions.is_none() && complete {
             let message = "the run's folder is incomplete: the validation predictions of the written model are lost; evaluate \
                            the model to compute them again";
-            (context.events)(Event::Warning {
-                message: message.to_owned(),
-            });
+            warn(context.events, message);
         }
-        Ok(chosen)
+        Ok((chosen, is_best))
     }
 
-    fn tuned(self, chosen: SelectedWeights, ended: Option<TrainerError>) -> Tuned {
-        let SelectedWeights { note, saved, .. } = chosen;
-        let Self {
-            context,
-            prepared,
-            run,
-            ..
-        } = self;
-        let job = context.job;
-        let split = run.steering.current().split.clone();
+    fn tuned(self, chosen: Best, ended: Option<TrainerError>) -> Tuned {
+        let Best { note, saved } = chosen;
+        let prepared = self.prepared;
+        let job = self.context.job;
+        let split = self.run.steering.current().split.clone();
         let targets = job.output_paths();
         let results = saved
             .predictions
@@ -174,7 +152,7 @@ impl TrainingLoop<'_> {
                 received: Received {
                     listing: prepared.data.listed,
                     measuring: prepared.measuring.bytes_received(),
-                    ..run.received()
+                    ..self.run.received()
                 },
                 seconds: 0.0,
             },
@@ -219,21 +197,16 @@ impl TrainingLoop<'_> {
     }
 
     /// Adds to `error` which model was written.
-    fn with_written_model(&self, error: TrainerError, best: Option<BestNote>) -> TrainerError {
+    fn with_written_model(&self, mut error: TrainerError, note: BestNote, is_best: bool) -> TrainerError {
         let progress = self.run.progress;
-        let kept = self.written_model(best);
+        let kept = self.written_model(note, is_best);
         match error {
             TrainerError::Diverged {
-                step,
-                sign,
-                learning_rate,
-                ..
-            } => TrainerError::Diverged {
-                step,
-                sign,
-                learning_rate,
-                kept: Some(kept),
-            },
+                kept: ref mut slot, ..
+            } => {
+                *slot = Some(kept);
+                error
+            }
             TrainerError::Cancelled => TrainerError::Stopped {
                 epoch: progress.epoch,
                 step: progress.step,
@@ -247,26 +220,18 @@ impl TrainingLoop<'_> {
     }
 
     /// Describes the model written by a job that ended early.
-    fn written_model(&self, best: Option<BestNote>) -> WrittenModel {
-        let progress = self.run.progress;
-        let out = self
-            .context
-            .job
-            .output_paths()
-            .into_iter()
-            .next()
-            .unwrap_or_default();
-        let what = match (best, progress.batch) {
-            (Some(BestNote { epoch, quality, .. }), _) => {
-                format!("of epoch {epoch}, the best so far (validation {quality}),")
-            }
-            (None, 0) => format!("of epoch {}", progress.epoch.saturating_sub(1)),
-            (None, _) => "from mid-epoch".to_owned(),
+    fn written_model(&self, note: BestNote, is_best: bool) -> WrittenModel {
+        let BestNote { epoch, quality } = note;
+        let out = self.context.job.output_paths().into_iter().next();
+        let out = out.unwrap_or_default();
+        let what = match (is_best, self.run.progress.batch) {
+            (true, _) => format!("of epoch {epoch}, the best so far (validation {quality}),"),
+            (false, 0) => format!("of epoch {epoch}"),
+            (false, _) => "from mid-epoch".to_owned(),
         };
-        let written = best.unwrap_or_else(|| self.current_note());
         WrittenModel {
-            epoch: written.epoch,
-            validation: written.quality,
+            epoch,
+            validation: quality,
             text: format!("the model {what} was written to {}", out.display()),
         }
     }

@@ -1,8 +1,9 @@
 //! Results in the run folder: predictions for all validation samples, and the worst mistakes with images.
 
 use crate::evaluation::{Mistake, Predictions};
+use crate::event::warn;
 use crate::training::run::fetcher;
-use crate::{Event, Events, Job, TrainerError, blocking, whole_file};
+use crate::{Events, Job, TrainerError, blocking, whole_file};
 use frostline_client::{Hosts, RowKind, SampleFiles, Source};
 use frostline_tensor::PixelSpec;
 use frostline_wire::{Encoding, ObjectInfo, Split, Terms};
@@ -67,24 +68,21 @@ impl Results {
         let written = blocking(move || predictions.write(&names, &file)).await;
         let worst = self.predictions.worst(&self.names, MISTAKES);
         let images = match tokio::time::timeout(TIMEOUT, self.images(hosts, &worst)).await {
-            Ok(Ok(images)) => images,
-            Ok(Err(error)) => {
-                let what = format!("cannot fetch the images of the worst mistakes: {error}");
-                warn_incomplete(events, &what);
-                Vec::new()
+            Ok(fetched) => {
+                fetched.map_err(|error| format!("cannot fetch the images of the worst mistakes: {error}"))
             }
-            Err(_) => {
-                let seconds = TIMEOUT.as_secs();
-                let what = format!("fetching the images of the worst mistakes timed out after {seconds} s");
-                warn_incomplete(events, &what);
-                Vec::new()
-            }
+            Err(_) => Err(format!(
+                "fetching the images of the worst mistakes timed out after {} s",
+                TIMEOUT.as_secs()
+            )),
         };
+        let images = images.unwrap_or_else(|what| {
+            warn_incomplete(events, &what);
+            Vec::new()
+        });
         let path = self.folder.join("mistakes");
-        let at = path.clone();
         let shown = blocking(move || {
-            write_mistakes(&path, worst, &images)
-                .map_err(|source| TrainerError::Predictions { path: at, source })
+            write_mistakes(&path, worst, &images).map_err(TrainerError::unwritten("predictions", &path))
         });
         for error in [written, shown.await].into_iter().filter_map(Result::err) {
             warn_incomplete(events, &error.to_string());
@@ -138,8 +136,7 @@ impl Results {
 }
 
 fn warn_incomplete(events: &Events, what: &str) {
-    let message = format!("the run's folder is incomplete: {what}");
-    events(Event::Warning { message });
+    warn(events, format!("the run's folder is incomplete: {what}"));
 }
 
 /// Selects the indices of `sizes` that fit in `room` together, in order.

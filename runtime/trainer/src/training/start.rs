@@ -7,6 +7,7 @@ use crate::checkpoint::{
     CheckpointWriter, FoundCheckpoint, LockedRun, Rearrangement, SampleIndex, SavedEpoch,
 };
 use crate::evaluation::{Division, Predictions};
+use crate::event::warn;
 use crate::pipeline::FeedPlan;
 use crate::replan::Watch;
 use crate::setup::{Prepared, TrainedPhase, prepare, unfreeze};
@@ -99,8 +100,10 @@ fn leave_out(
         best.predictions.clear();
     }
     found.snapshot.bad.extend(rearrangement.left_out);
-    let message = format!("data set changed: {difference}; continuing without these samples");
-    events(Event::Warning { message });
+    warn(
+        events,
+        format!("data set changed: {difference}; continuing without these samples"),
+    );
 }
 
 /// Index of the phase stored in the checkpoint.
@@ -166,9 +169,7 @@ fn announce(job: &Job, found: Option<&FoundCheckpoint>, events: &Events) {
         steps: progress.map_or(0, |progress| progress.step),
     });
     for told in found.into_iter().flat_map(|found| &found.warnings) {
-        events(Event::Warning {
-            message: told.clone(),
-        });
+        warn(events, told);
     }
 }
 

@@ -2,7 +2,7 @@ use super::finish::Tuned;
 use super::training_loop::{JobContext, TrainingLoop};
 use crate::checkpoint::{LockedRun, write_ending};
 use crate::evaluation::evaluate_samples;
-use crate::event::notices;
+use crate::event::{notices, warn};
 use crate::{Evaluation, EvaluationJob, Event, Events, Job, JobResult, TrainerError, blocking};
 use frostline_client::{Hosts, Samples};
 use frostline_graph::Model;
@@ -37,23 +37,19 @@ pub async fn train(
 async fn run(
     job: Job,
     hosts: Hosts,
-    events: Events,
+    mut events: Events,
     cancel: CancellationToken,
 ) -> Result<JobResult, TrainerError> {
     let started = Instant::now();
-    let job = job.checked().await?;
-    let Some((folder, _kept)) = LockedRun::open_for(&job).await? else {
-        let hosts = hosts.for_job(notices(&events));
-        let context = JobContext {
-            job: &job,
-            hosts: &hosts,
-            events: &events,
-            cancel: &cancel,
-        };
-        return tune(context, None, started).await;
-    };
-    let (events, recorder) = folder.recorded(&events)?;
-    let job = folder.with_recorded_split(job);
+    let mut job = job.checked().await?;
+    let (folder, _kept) = LockedRun::open_for(&job).await?.unzip();
+    let mut recorder = None;
+    if let Some(folder) = &folder {
+        let (recorded, writer) = folder.recorded(&events)?;
+        events = recorded;
+        recorder = Some(writer);
+        job = folder.with_recorded_split(job);
+    }
     let hosts = hosts.for_job(notices(&events));
     let context = JobContext {
         job: &job,
@@ -61,9 +57,9 @@ async fn run(
         events: &events,
         cancel: &cancel,
     };
-    let ended = tune(context, Some(folder), started).await;
-    recorder.settle().await;
-    if let Some(run) = &job.run {
+    let ended = tune(context, folder, started).await;
+    if let (Some(recorder), Some(run)) = (recorder, &job.run) {
+        recorder.settle().await;
         write_ending(&run.path, &ending(&ended));
     }
     ended
@@ -84,17 +80,12 @@ async fn tune(
     folder: Option<LockedRun>,
     started: Instant,
 ) -> Result<JobResult, TrainerError> {
-    let JobContext {
-        hosts,
-        events,
-        cancel,
-        ..
-    } = context;
+    let JobContext { hosts, events, .. } = context;
     // Boxed, because the future of the preparation is large.
     let begun = Box::pin(TrainingLoop::start(context, folder));
     let training = tokio::select! {
         biased;
-        () = cancel.cancelled() => return Err(TrainerError::Cancelled),
+        () = context.cancel.cancelled() => return Err(TrainerError::Cancelled),
         training = begun => training?,
     };
     let Tuned {
@@ -111,7 +102,7 @@ async fn tune(
     // Hosts may no longer answer after a failure.
     let is_failed = matches!(ended, Some(TrainerError::Failed { .. }));
     // Skip the results if the job is cancelled.
-    if let Some(results) = results.filter(|_| !cancel.is_cancelled() && !is_failed) {
+    if let Some(results) = results.filter(|_| !context.cancel.is_cancelled() && !is_failed) {
         results.write(hosts, events).await;
     }
     if let Some(error) = unwritten {
@@ -123,7 +114,7 @@ async fn tune(
     if !test.is_empty() {
         tokio::select! {
             biased;
-            () = cancel.cancelled() => {}
+            () = context.cancel.cancelled() => {}
             () = measure(&context, model, test) => {}
         }
     }
@@ -164,8 +155,7 @@ async fn measure(context: &JobContext<'_>, model: Model, test: Arc<Samples>) {
 fn unwritten_model(ended: Option<TrainerError>, error: TrainerError, events: &Events) -> TrainerError {
     match ended {
         Some(TrainerError::Failed { source, .. }) => {
-            let message = error.to_string();
-            events(Event::Warning { message });
+            warn(events, error.to_string());
             *source
         }
         _ => error,
@@ -177,8 +167,7 @@ fn first_write_error(written: Vec<Result<(), TrainerError>>, events: &Events) ->
     let mut written = written.into_iter();
     let wanted = written.next().and_then(Result::err);
     for error in written.filter_map(Result::err) {
-        let message = error.to_string();
-        events(Event::Warning { message });
+        warn(events, error.to_string());
     }
     wanted
 }

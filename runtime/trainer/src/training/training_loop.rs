@@ -123,10 +123,11 @@ pub(super) fn parts(job: &Job, prepared: &mut Prepared, phase: &Phase) -> Result
         feed: FeedPlan {
             first_epoch: phase.first_epoch,
             epochs: phase.last_epoch,
+            ahead: chosen.flow.ahead,
             ..prepared.data.feed.clone()
         },
         steering: Steering::fixed(source),
-        flow: chosen.flow,
+        window: chosen.flow.window,
         offer: Arc::clone(&prepared.offer),
         watch: prepared.watch.take().filter(|_| !job.spec.reproducible),
         bad: Vec::new(),

@@ -16,14 +16,10 @@ impl Predictions {
     /// `predicted:NAME`. NaN is written as an empty field.
     ///
     /// # Errors
-    /// Returns [`TrainerError::Predictions`] with the system's error.
+    /// Returns [`TrainerError::Output`] with the system's error.
     pub(crate) fn write(&self, names: &[String], path: &Path) -> Result<(), TrainerError> {
-        whole_file::write(path, |file| self.write_to(names, file)).map_err(|source| {
-            TrainerError::Predictions {
-                path: path.to_owned(),
-                source,
-            }
-        })
+        whole_file::write(path, |file| self.write_to(names, file))
+            .map_err(TrainerError::unwritten("predictions", path))
     }
 
     pub(super) fn write_to(&self, names: &[String], to: &mut impl Write) -> io::Result<()> {

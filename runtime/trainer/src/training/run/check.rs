@@ -1,10 +1,11 @@
 //! Compares the frozen layers of a new job with ONNX Runtime without optimizations.
 
 use super::Run;
+use crate::event::warn;
 use crate::pipeline::Part;
 use crate::setup::DividedNetwork;
 use crate::verify::{COMPARED_IMAGES, CutActivations};
-use crate::{Event, Job, TrainerError};
+use crate::{Job, TrainerError};
 use frostline_client::{ClientError, Source};
 use frostline_tensor::Tensor;
 use frostline_wire::{Encoding, ObjectInfo, Split, Values};
@@ -59,7 +60,7 @@ impl Run {
             threads: job.spec.threads,
         };
         if let Some(message) = compared.check().await? {
-            (self.events)(Event::Warning { message });
+            warn(&self.events, message);
         }
         Ok(())
     }
@@ -120,7 +121,7 @@ impl Run {
             "the frozen layers are not compared with ONNX Runtime without optimizations, because the guest returns \
              no pixels: {reason}"
         );
-        (self.events)(Event::Warning { message });
+        warn(&self.events, message);
     }
 
     /// Returns the activations at the freeze cut for `images`, transferred in f32.

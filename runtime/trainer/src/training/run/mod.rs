@@ -4,13 +4,13 @@ mod check;
 mod step;
 
 use crate::checkpoint::{BestNote, CheckpointWriter, EpochResult, Progress, SavedEpoch, TrainingState};
-use crate::evaluation::{Predicting, Predictions, Validation};
-use crate::host_loads::LoadWatch;
+use crate::evaluation::{Predictions, Validation};
+use crate::host_loads::watch_loads;
 use crate::offer::Offer;
 use crate::pipeline::{BadSamples, Batch, Feed, FeedPlan, Part, Steering};
 use crate::recipe::Steps;
 use crate::replan::Watch;
-use crate::{Event, Events, FetchLimits, Job, LossName, Quality, Received, TrainedEpoch, TrainerError};
+use crate::{Event, Events, Job, LossName, Quality, Received, TrainedEpoch, TrainerError};
 use frostline_client::{Fetcher, Hosts};
 use frostline_compute::{ComputeError, Dedicated, Suffix, SuffixParts, session_options};
 use frostline_engine::Device;
@@ -22,12 +22,14 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 /// Parts of a run except for the suffix.
 pub(crate) struct RunParts {
     pub(crate) feed: FeedPlan,
     pub(crate) steering: Steering,
-    pub(crate) flow: FetchLimits,
+    /// Maximum number of open requests per host.
+    pub(crate) window: usize,
     pub(crate) offer: Arc<Offer>,
     /// `None` if the split is fixed.
     pub(crate) watch: Option<Watch>,
@@ -65,7 +67,7 @@ pub(crate) struct Run {
     /// Largest learning rate over all weights.
     learning_rate: f32,
     fetcher: Fetcher,
-    _load_watch: LoadWatch,
+    _load_watch: AbortOnDropHandle<()>,
     /// Bytes received for batches so far.
     received: Received,
     pub(crate) progress: Progress,
@@ -108,14 +110,11 @@ impl Run {
         events: &Events,
     ) -> Result<Self, TrainerError> {
         let steps = Steps::new(&job.spec.recipe, parts.feed.train.len());
-        let plan = FeedPlan {
-            ahead: parts.flow.ahead,
-            ..parts.feed
-        };
+        let plan = parts.feed;
         let bad = Arc::new(BadSamples::new(job.spec.on_bad_sample, Arc::clone(events)));
         bad.restore(parts.bad);
         let steering = Arc::new(parts.steering);
-        let fetcher = fetcher(parts.flow.window, job.spec.threads, job.spec.hosts.image_pixels)?;
+        let fetcher = fetcher(parts.window, job.spec.threads, job.spec.hosts.image_pixels)?;
         let feed = Feed::start(
             plan.clone(),
             fetcher.clone(),
@@ -134,7 +133,7 @@ impl Run {
             watch: parts.watch,
             steps,
             learning_rate: job.spec.recipe.rates().largest() as f32,
-            _load_watch: LoadWatch::start(hosts, &fetcher, &steering, events, parts.may_saturate),
+            _load_watch: watch_loads(hosts, &fetcher, &steering, events, parts.may_saturate),
             fetcher,
             steering,
             received: Received::default(),
@@ -167,10 +166,7 @@ impl Run {
                 suffix.prepare_middle(&split)
             })
             .await?;
-        self.plan = FeedPlan {
-            ahead: parts.flow.ahead,
-            ..parts.feed
-        };
+        self.plan = parts.feed;
         self.feed = Feed::start(
             self.plan.clone(),
             self.fetcher.clone(),
@@ -358,12 +354,8 @@ impl Run {
             &self.plan,
             &mut self.feed,
             &self.bad,
-            Predicting {
-                model: &self.suffix,
-                predict: |suffix: &mut Suffix, split: &Split, rows: BatchRows| {
-                    at_freeze_cut(suffix, split, rows, Suffix::predict)
-                },
-            },
+            &self.suffix,
+            |suffix, split, rows| at_freeze_cut(suffix, split, rows, Suffix::predict),
             &self.events,
         );
         tokio::select! {
