@@ -4,7 +4,7 @@ use crate::output::bytes;
 use frostline_client::{HostState, Notice, SkippedObjects, Task};
 use frostline_job::{pixels_line, plain_line};
 use frostline_tensor::is_cloud_placeholder;
-use frostline_trainer::{Event, ListedData, Received, TrainedEpoch};
+use frostline_trainer::{Event, Received, TrainedEpoch};
 
 /// Returns a line of text for an event. Steps and upload progress only update the progress bar and return
 /// `None`.
@@ -27,9 +27,7 @@ fn of_data(event: &Event) -> Option<String> {
                 Task::Numbers => "with {} numbers each",
             };
             let of = of.replace("{}", &data.classes.len().to_string());
-            let ListedData {
-                train, validation, ..
-            } = data;
+            let [train, validation] = [data.train, data.validation];
             format!("data       {train} training and {validation} validation images {of}")
         }
         Event::LeftOut(skipped) => left_out(skipped),
@@ -228,26 +226,17 @@ pub(crate) fn until(left_seconds: Option<f64>) -> String {
 
 /// Formats received bytes by use. Unused categories are omitted.
 fn by_use(received: &Received) -> String {
-    let Received {
-        listing,
-        measuring,
-        baseline,
-        training,
-        validation,
-        other,
-        interrupted,
-    } = *received;
     let uses = [
-        (listing, "listing"),
-        (measuring, "measuring"),
-        (baseline, "baseline validation"),
-        (training, "training"),
-        (validation, "validation"),
-        (other, "other"),
+        (received.listing, "listing"),
+        (received.measuring, "measuring"),
+        (received.baseline, "baseline validation"),
+        (received.training, "training"),
+        (received.validation, "validation"),
+        (received.other, "other"),
     ];
     let uses = uses.iter().filter(|(count, _)| *count > 0);
     let uses = uses.map(|(count, what)| format!("{} {what}", bytes(*count)));
-    let lost = match interrupted {
+    let lost = match received.interrupted {
         0 => String::new(),
         lost => format!("; {} in interrupted responses", bytes(lost)),
     };

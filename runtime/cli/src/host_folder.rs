@@ -24,9 +24,6 @@ pub(crate) struct HostFolder {
 impl HostFolder {
     /// Creates a folder that only the current user can access. Also removes the folders of processes that
     /// were killed.
-    ///
-    /// # Errors
-    /// Returns the error of the operating system if the folder cannot be created.
     pub(crate) fn create() -> io::Result<Self> {
         let parent = env::temp_dir();
         remove_abandoned(&parent);

@@ -10,7 +10,7 @@ use frostline_tensor::format_number;
 use frostline_trainer::{
     Explanation, Job, LinkPoint, Modules, Objective, PlannedJob, Simulation, Summary, Usage,
 };
-use frostline_wire::{Link, Split};
+use frostline_wire::Split;
 use serde::Serialize;
 use std::path::Path;
 use std::sync::Arc;
@@ -84,17 +84,6 @@ struct PrintedLink {
     connection_bytes_per_second: f64,
 }
 
-impl From<Link> for PrintedLink {
-    fn from(link: Link) -> Self {
-        Self {
-            bytes_per_second: link.bytes_per_second,
-            round_trip_seconds: link.round_trip.as_secs_f64(),
-            connections: link.connections,
-            connection_bytes_per_second: link.connection_bytes_per_second,
-        }
-    }
-}
-
 /// Flags that override a file with measurements.
 const SIMULATED: [&str; 4] = ["split", "objective", "prices", "link_bytes_per_second"];
 
@@ -109,10 +98,11 @@ fn simulate(file: &Path, flags: &Flags, json: bool) -> Result<()> {
     let given = flags.job.given.settings()?;
     given.check_objective()?;
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let simulation = Simulation::parse(&text).with_context(|| unusable(file))?;
-    let mut simulation = simulation.with_objective(given.objective, given.prices);
+    let mut simulation = Simulation::parse(&text).with_context(|| unusable(file))?;
+    simulation.objective = given.objective;
+    simulation.prices = given.prices;
     if let Some(link) = given.link_bytes_per_second {
-        simulation = simulation.with_link(link);
+        simulation.link_bytes_per_second = link;
     }
     if let Some(candidates) = candidates(flags) {
         simulation = simulation
@@ -148,15 +138,20 @@ fn job(flags: &Flags) -> Result<Job> {
 }
 
 fn show(planned: &PlannedJob, modules: &Modules, json: bool) -> Result<()> {
+    let link = planned.link;
     if json {
         return Ok(print_json(&Printed {
             summary: &planned.summary,
-            link: planned.link.into(),
+            link: PrintedLink {
+                bytes_per_second: link.bytes_per_second,
+                round_trip_seconds: link.round_trip.as_secs_f64(),
+                connections: link.connections,
+                connection_bytes_per_second: link.connection_bytes_per_second,
+            },
             choosing_seconds: planned.seconds,
         })?);
     }
     print_plan(&planned.summary, &planned.explanation, modules)?;
-    let link = planned.link;
     let summary = &planned.summary;
     say!(
         "\nlink {:.1} Mbit/s over {} connections ({:.1} Mbit/s over a single one), {:.1} ms round trip",

@@ -7,7 +7,7 @@ use crate::train::{model_name, read_model_and_pixels};
 use anyhow::{Result, bail};
 use frostline_report::Cut;
 use frostline_trainer::{Guest, HostStudy, StudyJob, frozen_up_to, study};
-use frostline_wire::{CutProfile, Platform};
+use frostline_wire::CutProfile;
 use tokio_util::sync::CancellationToken;
 
 /// Batch size for the compute times, which is the usual grant of a host.
@@ -67,16 +67,16 @@ fn figure(name: &str, study: &HostStudy) -> String {
 
 fn show(name: &str, study: &HostStudy) -> Result<()> {
     let profile = &study.profile;
-    let Platform {
-        machine,
-        device,
-        library,
-        lanes,
-        threads_per_lane,
-        ..
-    } = &profile.platform;
+    let on = &profile.platform;
     say!("{name} up to {}", study.freeze);
-    say!("on {machine}, {device}, {library}; {lanes} lanes with {threads_per_lane} threads each");
+    say!(
+        "on {}, {}, {}; {} lanes with {} threads each",
+        on.machine,
+        on.device,
+        on.library,
+        on.lanes,
+        on.threads_per_lane
+    );
     say!(
         "objects: {} (mean of {}), read in {:.1} ms, decoded in {:.1} ms by one thread; pixels: {}",
         bytes(study.object_bytes),

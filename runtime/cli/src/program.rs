@@ -6,9 +6,6 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 /// Returns the path of this program from the system, or from `argv[0]` without `/proc`.
-///
-/// # Errors
-/// Returns an error if no file is found.
 pub(crate) fn this_program() -> Result<PathBuf> {
     env::current_exe().or_else(|error| {
         called_program().ok_or(error).context(

@@ -7,9 +7,6 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Writes the report, metrics and TensorBoard file to the folder of a run. Returns the path of the report.
-///
-/// # Errors
-/// Returns a message if the folder cannot be read or a file cannot be written.
 pub(crate) fn write(folder: &Path) -> Result<PathBuf, String> {
     let run = Run::read(folder).map_err(|error| error.to_string())?;
     let report = folder.join(REPORT);

@@ -163,17 +163,7 @@ fn finished(variant: &str, run: &Path) -> Option<VariantOutcome> {
         _ => None,
     });
     let done = done?;
-    Some(VariantOutcome {
-        variant: variant.to_owned(),
-        run: run.to_owned(),
-        state: State::Finished,
-        seconds: done.seconds,
-        tuned: Some(TunedModel {
-            epoch: done.epoch,
-            validation: done.validation,
-        }),
-        error: None,
-    })
+    Some(row(variant.to_owned(), run.to_owned(), done.seconds, Ok(done)))
 }
 
 /// Returns the folder for the run of a variant. The run is resumed if it has a checkpoint. Otherwise, it is
@@ -212,22 +202,16 @@ fn row(
         Err(TrainerError::Failed { kept, .. }) => (State::Failed, Some(kept)),
         Err(_) => (State::Failed, None),
     };
-    let tuned = match &trained {
-        Ok(done) => Some(TunedModel {
-            epoch: done.epoch,
-            validation: done.validation,
-        }),
-        Err(_) => kept.map(|kept| TunedModel {
-            epoch: kept.epoch,
-            validation: kept.validation,
-        }),
-    };
+    let kept = kept.map(|kept| (kept.epoch, kept.validation));
+    let done = trained.as_ref().ok().map(|done| (done.epoch, done.validation));
     VariantOutcome {
         variant,
         run,
         state,
         seconds,
-        tuned,
+        tuned: done
+            .or(kept)
+            .map(|(epoch, validation)| TunedModel { epoch, validation }),
         error: trained.err().map(|error| one_line(&error)),
     }
 }

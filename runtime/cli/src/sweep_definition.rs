@@ -50,9 +50,6 @@ impl SweepDefinition {
     }
 
     /// Returns the sweep in `folder`, or the sweep that contains the run in `folder`.
-    ///
-    /// # Errors
-    /// Returns an error if the sweep cannot be read.
     pub(crate) fn find(folder: &Path) -> Result<Option<(PathBuf, Self)>> {
         for folder in folder.ancestors().take(2) {
             if let Some(recorded) = Self::read(folder)? {
@@ -63,9 +60,6 @@ impl SweepDefinition {
     }
 
     /// Reads the definition from `folder`. Returns `None` if the folder does not belong to a sweep.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be read or is invalid.
     fn read(folder: &Path) -> Result<Option<Self>> {
         let file = folder.join(layout::SWEEP);
         if !file.is_file() {

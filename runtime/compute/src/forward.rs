@@ -29,9 +29,6 @@ pub fn most_rows(device: Device) -> usize {
 
 /// Maximum number of rows per execution of `model`. On a CPU this is the efficient batch, but not less than
 /// one row per thread.
-///
-/// # Errors
-/// Returns [`ComputeError::Graph`] if the shapes in the model are invalid.
 fn rows_for(model: &Model, options: &SessionOptions) -> Result<usize, ComputeError> {
     let most = most_rows(options.device);
     Ok(match options.device {
@@ -54,9 +51,6 @@ pub fn measured_rows(model: &Model, batch: usize, options: &SessionOptions) -> R
 }
 
 /// Returns true if a layer has values in bfloat16.
-///
-/// # Errors
-/// Returns [`ComputeError::Graph`] if the shapes in the model are invalid.
 pub(crate) fn has_bf16(model: &Model) -> Result<bool, ComputeError> {
     let shapes = model.shapes(1)?;
     let mut values = model.nodes().iter().flat_map(|node| &node.output);

@@ -36,14 +36,16 @@ as_word!(
 );
 
 /// Encoding of activations.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(try_from = "String", into = "String")]
+#[strum(serialize_all = "lowercase")]
 pub enum EncodingChoice {
     /// Uses u8 for the split `input` and f32 for other fixed splits. If the split is chosen automatically,
     /// the encoding is chosen for the link.
     #[default]
     Auto,
     /// Uses this encoding.
+    #[strum(to_string = "{0}")]
     Fixed(Encoding),
 }
 
@@ -84,18 +86,10 @@ fn unknown(word: &str, error: &frostline_wire::UnknownEncoding) -> String {
     }
 }
 
-impl fmt::Display for EncodingChoice {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Auto => to.write_str("auto"),
-            Self::Fixed(encoding) => encoding.fmt(to),
-        }
-    }
-}
-
 /// Rule that chooses a split.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(try_from = "String", into = "String")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Policy {
     /// Chooses the shortest predicted job. Among candidates with nearly the same time, the one with the
     /// smallest loss if a tier is slower than measured.
@@ -111,6 +105,7 @@ pub enum Policy {
     /// transfer.
     HapiTime,
     /// Uses this split.
+    #[strum(to_string = "{0}")]
     Fixed(Split),
 }
 
@@ -134,18 +129,6 @@ impl FromStr for Policy {
             "hapi-time" => Self::HapiTime,
             split => Self::Fixed(Split::from(split)),
         })
-    }
-}
-
-impl fmt::Display for Policy {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Auto => to.write_str("auto"),
-            Self::Freeze => to.write_str("freeze"),
-            Self::HapiSize => to.write_str("hapi-size"),
-            Self::HapiTime => to.write_str("hapi-time"),
-            Self::Fixed(split) => write!(to, "{split}"),
-        }
     }
 }
 
@@ -254,12 +237,14 @@ names! {
 }
 
 /// Disk limit of the feature cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(try_from = "String", into = "String")]
+#[strum(serialize_all = "lowercase")]
 pub enum CacheLimit {
     /// Disables the feature cache.
     Off,
     /// Maximum size in bytes.
+    #[strum(to_string = "{0}")]
     Bytes(u64),
 }
 
@@ -272,15 +257,6 @@ impl FromStr for CacheLimit {
             text => frostline_wire::parse_size(text)
                 .map(Self::Bytes)
                 .map_err(|error| format!("{error}; use off to disable the cache")),
-        }
-    }
-}
-
-impl fmt::Display for CacheLimit {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Off => to.write_str("off"),
-            Self::Bytes(bytes) => bytes.fmt(to),
         }
     }
 }

@@ -127,7 +127,6 @@ struct Processor {
     do_center_crop: bool,
     #[serde(default)]
     crop_size: Value,
-    #[serde(default)]
     crop_pct: Option<f64>,
     resample: u32,
     do_rescale: bool,
@@ -136,9 +135,7 @@ struct Processor {
     do_normalize: bool,
     include_top: bool,
     do_flip_channel_order: bool,
-    #[serde(default)]
     image_mean: Option<PerChannel>,
-    #[serde(default)]
     image_std: Option<PerChannel>,
 }
 

@@ -105,17 +105,11 @@ fn read<T: for<'a> Deserialize<'a>>(value: &Value) -> Result<T, String> {
 /// timm's `resolve_data_config`.
 #[derive(Deserialize)]
 struct Timm {
-    #[serde(default)]
     input_size: Option<[u32; 3]>,
-    #[serde(default)]
     interpolation: Option<String>,
-    #[serde(default)]
     crop_pct: Option<f64>,
-    #[serde(default)]
     crop_mode: Option<String>,
-    #[serde(default)]
     mean: Option<Vec<f64>>,
-    #[serde(default)]
     std: Option<Vec<f64>>,
 }
 

@@ -1,7 +1,6 @@
 //! Explains the plan to people: the bottleneck, the alternatives, and the changes that would make an
 //! alternative win.
 
-use crate::candidate::Ranked;
 use crate::scenario::Scenario;
 use crate::text::{ordinal, rate, seconds};
 use crate::{Bottleneck, Candidate, LayersLocation, Modules, Plan, Workload};
@@ -65,21 +64,18 @@ impl Plan {
     }
 
     fn headline(&self, next: Option<&Rival>, modules: &Modules) -> String {
-        let Ranked {
-            candidate,
-            prediction,
-        } = &self.chosen;
-        let bound = match prediction.bottleneck {
+        let chosen = &self.chosen;
+        let bound = match chosen.prediction.bottleneck {
             Bottleneck::Host => "the host",
             Bottleneck::Link => "the link",
             Bottleneck::Trainer => "the trainer",
         };
-        let split = modules.label(&candidate.split);
+        let split = modules.label(&chosen.candidate.split);
         let chosen = format!(
             "'{split}' as {}: {} per iteration, bound by {bound}, with {} per sample",
-            candidate.encoding,
-            seconds(prediction.iteration_seconds),
-            format_bytes(candidate.bytes_per_sample)
+            chosen.candidate.encoding,
+            seconds(chosen.prediction.iteration_seconds),
+            format_bytes(chosen.candidate.bytes_per_sample)
         );
         let next = next.map(|next| {
             let split = modules.label(&next.split);
@@ -130,11 +126,8 @@ impl Plan {
 
     /// Describes the epochs that use cached features, or returns `None` if there are no such epochs.
     fn reused(&self) -> Option<String> {
-        let Ranked {
-            candidate,
-            prediction,
-        } = &self.chosen;
-        let workload = self.workload.with_encoding(candidate.encoding);
+        let prediction = &self.chosen.prediction;
+        let workload = self.workload.with_encoding(self.chosen.candidate.encoding);
         let reuse = workload.reuse?;
         let [first, later] = workload.passes();
         let epoch = seconds(prediction.later_seconds * workload.epoch_iterations as f64);

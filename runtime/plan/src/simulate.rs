@@ -20,7 +20,8 @@ use std::collections::HashSet;
 /// plan --json` can be used directly.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Simulation {
-    link_bytes_per_second: f64,
+    /// Link rate in bytes per second.
+    pub link_bytes_per_second: f64,
     batch: usize,
     iterations: u64,
     /// Defaults to `iterations`, which means a single epoch.
@@ -30,10 +31,12 @@ pub struct Simulation {
     /// Cores that are allocated to the trainer.
     #[serde(default = "one")]
     trainer_cores: f64,
+    /// The minimized quantity. It is not part of the file.
     #[serde(skip)]
-    objective: Objective,
+    pub objective: Objective,
+    /// Prices of cores and traffic. They are not part of the file.
     #[serde(skip)]
-    prices: Option<Prices>,
+    pub prices: Option<Prices>,
     reuse: Option<Reuse>,
     #[serde(default)]
     shared_cores: bool,
@@ -112,20 +115,6 @@ impl Simulation {
         let simulation: Self = serde_json::from_str(text)?;
         simulation.check()?;
         Ok(simulation)
-    }
-
-    /// Replaces the link rate, in bytes per second.
-    #[must_use]
-    pub fn with_link(mut self, link_bytes_per_second: f64) -> Self {
-        self.link_bytes_per_second = link_bytes_per_second;
-        self
-    }
-
-    /// Replaces the objective and the prices.
-    #[must_use]
-    pub fn with_objective(mut self, objective: Objective, prices: Option<Prices>) -> Self {
-        (self.objective, self.prices) = (objective, prices);
-        self
     }
 
     /// Removes all candidates except `splits`.

@@ -130,10 +130,8 @@ pub struct ShortestJob {
 
 impl Ranked {
     fn summary(&self, workload: &Workload) -> SummaryRow {
-        let Self {
-            candidate,
-            prediction,
-        } = self;
+        let candidate = &self.candidate;
+        let prediction = &self.prediction;
         SummaryRow {
             split: candidate.split.clone(),
             encoding: candidate.encoding,

@@ -91,21 +91,15 @@ impl Survey {
         workload: &Workload,
     ) -> Option<Candidate> {
         let batch = workload.batch as f64;
-        let SampleCost {
-            bytes,
-            host,
-            host_cores,
-            decoding: decoding_alone,
-            middle,
-        } = self.sample(split, encoding, workload.batch)?;
+        let sample = self.sample(split, encoding, workload.batch)?;
         let reading = self.host.read_seconds_per_sample / self.host.reads_at_once.max(1) as f64;
-        let host = host + self.host.read_busy_seconds_per_sample;
+        let host = sample.host + self.host.read_busy_seconds_per_sample;
         let share = batch / self.hosts.max(1) as f64;
         let host = host.max(reading) * share * self.slowdown.host * (1 + self.neighbors) as f64;
-        let decoding = decoding_alone / self.trainer.platform.decode_threads.max(1) as f64;
+        let decoding = sample.decoding / self.trainer.platform.decode_threads.max(1) as f64;
         let step = self.step(workload.batch);
         let engine = engine_cores(&self.trainer.platform);
-        let engine_seconds = middle * batch + step;
+        let engine_seconds = sample.middle * batch + step;
         let trainer =
             overlapped(&self.trainer.platform, decoding * batch, engine_seconds) * self.slowdown.trainer;
         Some(Candidate {
@@ -113,18 +107,18 @@ impl Survey {
             encoding,
             stages: Stages {
                 host_seconds: host,
-                link_seconds: bytes * batch / workload.link_bytes_per_second,
+                link_seconds: sample.bytes * batch / workload.link_bytes_per_second,
                 trainer_seconds: trainer,
                 step_seconds: step * self.slowdown.trainer,
                 upload_seconds: 0.0,
             },
             work: Work {
-                host_core_seconds: (host_cores + self.reading_cores()) * batch * self.slowdown.host,
-                trainer_core_seconds: (decoding_alone * batch + (middle * batch + step) * engine)
+                host_core_seconds: (sample.host_cores + self.reading_cores()) * batch * self.slowdown.host,
+                trainer_core_seconds: (sample.decoding * batch + engine_seconds * engine)
                     * self.slowdown.trainer,
                 step_core_seconds: step * engine * self.slowdown.trainer,
             },
-            bytes_per_sample: bytes,
+            bytes_per_sample: sample.bytes,
         })
     }
 

@@ -2,6 +2,7 @@ use crate::{Quality, SettingError};
 use frostline_client::{ClientError, DatasetError};
 use frostline_compute::ComputeError;
 use frostline_graph::{Cut, GraphError, Network, list_first};
+use frostline_images::ImageError;
 use frostline_plan::PlanError;
 use frostline_profile::ProfileError;
 use frostline_quantization::QuantizationError;
@@ -326,11 +327,8 @@ pub enum TrainerError {
         outputs: usize,
     },
     /// Preprocessing failed for a reason that is unrelated to the image.
-    #[error("preprocessing failed on the trainer: {source}")]
-    Preprocess {
-        /// Error from the operation.
-        source: OpError,
-    },
+    #[error("preprocessing failed on the trainer: {0}")]
+    Preprocess(#[from] ImageError),
     /// The network could not be measured on this machine.
     #[error("profiling failed on the trainer: {0}")]
     Profile(#[from] ProfileError),

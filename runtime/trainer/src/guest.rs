@@ -69,12 +69,6 @@ impl Guest {
     }
 }
 
-impl Default for Guest {
-    fn default() -> Self {
-        Self::stock()
-    }
-}
-
 impl std::fmt::Debug for Guest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let bytes = self.bytes.len();

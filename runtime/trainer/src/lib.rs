@@ -68,5 +68,5 @@ pub use job::{EvaluationJob, Job, feature_cache, frozen_up_to, last_cut_before_h
 pub use model_metadata::{Int8Note, input_pixels, normalized_twice, read_pixels_beside};
 pub use predict::{Answer, ClassProbability, LabelAnswer, Prediction, PredictionJob, Predictor, TargetValue};
 pub use study::{HostStudy, StudyJob, study};
-pub use training::train;
+pub use training::{fetcher, train};
 pub use verify::{COMPARED_IMAGES, CutActivations};

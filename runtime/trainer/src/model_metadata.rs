@@ -112,9 +112,6 @@ impl TrainingGuest {
 }
 
 /// Checks that the network has one `f32` input. Only a custom guest computes several inputs, and inputs of integers.
-///
-/// # Errors
-/// Returns [`TrainerError::Pixels`] if it does.
 pub(crate) fn check_takes_images(model: &Model) -> Result<(), TrainerError> {
     let Some(inputs) = model.joint_inputs() else {
         return Ok(());
@@ -204,9 +201,6 @@ fn pixels_without_record(model: &Model, height: usize, width: usize) -> (PixelSp
 
 /// Returns the preprocessing as [`pixels`] does, or `None` if a custom guest makes the input and the network takes
 /// other inputs than images.
-///
-/// # Errors
-/// Returns the errors of [`pixels`].
 pub(crate) fn pixels_of_job(
     model: &Model,
     network: &Network,

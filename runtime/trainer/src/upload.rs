@@ -90,9 +90,6 @@ impl Upload {
     }
 
     /// Uploads the content to hosts that do not have it, and emits an event.
-    ///
-    /// # Errors
-    /// Returns [`TrainerError::Client`] if the upload fails.
     pub(crate) async fn send(
         &self,
         hosts: &Hosts,
@@ -140,9 +137,6 @@ pub(crate) struct OnHosts {
 impl OnHosts {
     /// Uploads a guest and its layers to the hosts. Returns references to both, and whether the layers had to
     /// be sent.
-    ///
-    /// # Errors
-    /// Returns [`TrainerError::Client`] if an upload fails.
     pub(crate) async fn send(
         guest: &Upload,
         layers: &Upload,
@@ -155,9 +149,6 @@ impl OnHosts {
     }
 
     /// Requests the guest's description for these layers.
-    ///
-    /// # Errors
-    /// Returns [`TrainerError::Client`] if no host answers or the guest fails.
     pub(crate) async fn describe(
         &self,
         parameters: &str,

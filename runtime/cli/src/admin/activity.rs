@@ -211,21 +211,15 @@ fn rate(now: u64, then: u64, seconds: f64) -> f64 {
 
 /// Describes the memory budget and its reservations.
 fn held(memory: &MemoryActivity) -> String {
-    let MemoryActivity {
-        budget,
-        held,
-        waiting,
-        kinds,
-    } = memory;
+    let kinds = memory.kinds.iter().filter(|(_, held)| **held > 0);
     let kinds: Vec<String> = kinds
-        .iter()
-        .filter(|(_, held)| **held > 0)
         .map(|(kind, held)| format!("{kind} {}", bytes(*held)))
         .collect();
-    let held = bytes(*held);
-    let budget = bytes(*budget);
     format!(
-        "memory: {held} of {budget} held ({}), {waiting} waiting",
-        kinds.join(", ")
+        "memory: {} of {} held ({}), {} waiting",
+        bytes(memory.held),
+        bytes(memory.budget),
+        kinds.join(", "),
+        memory.waiting
     )
 }

@@ -10,22 +10,14 @@ use serde_json::Value;
 
 /// Connects to the local socket, or over TLS to a remote host.
 pub(super) fn client(flags: &Admin) -> Result<AdminClient> {
-    let Admin {
-        host,
-        token_file,
-        ca,
-        client_certificate,
-        client_key,
-        ..
-    } = flags;
-    let (Some(url), Some(token_file)) = (host, token_file) else {
-        if host.is_some() {
+    let certificate = &flags.client_certificate;
+    let key = &flags.client_key;
+    let (Some(url), Some(token_file)) = (&flags.host, &flags.token_file) else {
+        if flags.host.is_some() {
             return Err(missing("--token-file <FILE>").into());
         }
-        if [token_file, ca, client_certificate, client_key]
-            .into_iter()
-            .any(Option::is_some)
-        {
+        let files = [&flags.token_file, &flags.ca, certificate, key];
+        if files.into_iter().any(Option::is_some) {
             return Err(missing("--host <URL>").into());
         }
         return Ok(AdminClient::local(&flags.socket)?);
@@ -33,8 +25,8 @@ pub(super) fn client(flags: &Admin) -> Result<AdminClient> {
     if !url.starts_with("https://") {
         bail!("the admin token is only sent over TLS; use an address such as https://store:7434");
     }
-    let trust = ca.as_deref().map_or(Ok(Trust::default()), Trust::read)?;
-    let trust = match (client_certificate, client_key) {
+    let trust = flags.ca.as_deref().map_or(Ok(Trust::default()), Trust::read)?;
+    let trust = match (certificate, key) {
         (Some(certificate), Some(key)) => trust.with_certificate(certificate, key)?,
         (Some(_), None) => return Err(missing("--client-key <FILE>").into()),
         (None, Some(_)) => return Err(missing("--client-certificate <FILE>").into()),

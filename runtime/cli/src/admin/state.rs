@@ -5,8 +5,7 @@ use crate::arguments::{HostStores, State};
 use crate::output::{bytes, print_json};
 use anyhow::{Context, Result, bail};
 use frostline_server::{
-    LostVersion, RestoreReport, StateLocation, StateReport, Stores, back_up_state, restore_state,
-    verify_state,
+    RestoreReport, StateLocation, StateReport, Stores, back_up_state, restore_state, verify_state,
 };
 use rustix::fs::Mode;
 use serde::Serialize;
@@ -78,23 +77,20 @@ fn show(all: &impl Serialize, report: &StateReport, done: &str, json: bool) -> R
         return Ok(());
     }
     if !json {
-        report.lost.iter().for_each(lost);
+        for version in &report.lost {
+            let how = if version.corrupt { "corrupt" } else { "missing" };
+            say!(
+                "{how}: {} of the {}, sha256:{}",
+                version.name,
+                version.kind,
+                version.sha256
+            );
+        }
     }
     bail!(
         "{} versions are lost; upload these versions again or restore another backup",
         report.lost.len()
     );
-}
-
-fn lost(version: &LostVersion) {
-    let LostVersion {
-        kind,
-        name,
-        sha256,
-        corrupt,
-    } = version;
-    let how = if *corrupt { "corrupt" } else { "missing" };
-    say!("{how}: {name} of the {kind}, sha256:{sha256}");
 }
 
 fn changes(restored: &RestoreReport) {

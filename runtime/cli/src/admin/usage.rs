@@ -3,18 +3,15 @@
 use crate::arguments::Usage as UsageFlags;
 use crate::output::{bytes, print_each, print_table, stdout};
 use anyhow::{Result, bail};
-use chrono::{DateTime, Datelike};
+use chrono::{DateTime, Datelike, Utc};
 use frostline_client::AdminClient;
 use frostline_wire::{DayUsage, Usage};
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 pub(super) async fn run(client: &AdminClient, flags: UsageFlags, json: bool) -> Result<()> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-    let today = DateTime::from_timestamp(i64::try_from(now)?, 0)
-        .unwrap_or_default()
-        .date_naive();
+    let today = DateTime::<Utc>::from(SystemTime::now()).date_naive();
     let to = flags.to.unwrap_or(today);
     let from = flags.from.unwrap_or_else(|| to.with_day(1).unwrap_or(to));
     if from > to {

@@ -6,9 +6,6 @@ use frostline_tensor::without_secrets;
 
 /// Refuses addresses with a user, a password or a query. No store or host accepts them, and they would appear in
 /// messages, logs and settings of runs.
-///
-/// # Errors
-/// Returns an error without the secrets.
 pub(crate) fn refuse_secrets<'a>(
     command: &mut Command,
     arguments: impl Iterator<Item = &'a str>,

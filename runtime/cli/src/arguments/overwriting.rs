@@ -11,9 +11,6 @@ const OUTPUTS: [&str; 3] = ["out", "plot", "predictions"];
 
 /// Checks that no output file of the parsed `command` is one of its inputs, also through a link or in another
 /// spelling. Writing the output would destroy the input, and an interrupted run could not be resumed.
-///
-/// # Errors
-/// Returns a usage error with both arguments.
 pub(super) fn check(mut command: &Command, mut matches: &ArgMatches) -> Result<(), Error> {
     while let Some((name, inner)) = matches.subcommand() {
         let Some(subcommand) = command.find_subcommand(name) else {

@@ -230,12 +230,13 @@ fn show(report: &Report) -> Result<()> {
     for failed in &report.failed {
         say!("failed {} ({}): {}", failed.key, failed.code, failed.message);
     }
-    let Seconds {
-        prepare,
-        describe,
-        extract,
-    } = report.seconds;
-    say!("compiled in {prepare:.2} s, described in {describe:.3} s, extracted in {extract:.2} s\n");
+    let took = &report.seconds;
+    say!(
+        "compiled in {:.2} s, described in {:.3} s, extracted in {:.2} s\n",
+        took.prepare,
+        took.describe,
+        took.extract
+    );
     let rows = report.limits.iter().map(|used| {
         let share = 100.0 * used.used as f64 / used.allowed.max(1) as f64;
         [

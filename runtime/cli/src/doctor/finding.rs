@@ -70,20 +70,14 @@ impl Finding {
 /// Prints the findings as text.
 pub(super) fn show(findings: &[Finding]) -> io::Result<()> {
     let mut stdout = stdout();
-    for Finding {
-        check,
-        state,
-        found,
-        advice,
-    } in findings
-    {
-        let state = match state {
+    for finding in findings {
+        let state = match finding.state {
             State::Works => "works",
             State::Fails => "FAILS",
             State::Skipped => "skipped",
         };
-        writeln!(stdout, "{state:<7}  {check:<7}  {found}")?;
-        if let Some(advice) = advice {
+        writeln!(stdout, "{state:<7}  {:<7}  {}", finding.check, finding.found)?;
+        if let Some(advice) = &finding.advice {
             writeln!(stdout, "{:18}-> {advice}", "")?;
         }
     }

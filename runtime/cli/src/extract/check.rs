@@ -26,9 +26,6 @@ impl Check<'_> {
     /// Compares the activations of the first images that can be decoded. This is not required if all activations
     /// are cached, because they were compared before. A custom guest can compute its activations from other
     /// pixels than those it returns, so the layers run on this machine.
-    ///
-    /// # Errors
-    /// Returns the errors of [`CutActivations::check`] and of the fetches.
     pub(super) async fn run(&self, samples: &[ObjectInfo]) -> Result<()> {
         let pixels = Inquiry {
             encoding: Encoding::U8,

@@ -44,9 +44,6 @@ impl Format {
 
 /// Checks that activations can be written to a file of this name, before any request to a host, and returns the
 /// format.
-///
-/// # Errors
-/// Returns an error if the extension is unknown or the folder cannot be written.
 pub(crate) fn check_output(path: &Path) -> Result<Format> {
     let format = Format::from_extension(path)?;
     whole_file::check(path).with_context(|| cannot(path))?;

@@ -20,10 +20,10 @@ use frostline_client::{Hosts, LabelTable, Listing, SampleFiles, Task};
 use frostline_job::Event;
 use frostline_rows::{RowCache, RowsError, SampleBatch};
 use frostline_tensor::Tensor;
-use frostline_trainer::OnBadSample;
+use frostline_trainer::{OnBadSample, fetcher};
 use frostline_wire::{ObjectInfo, Split};
 use input::ExtractionInput;
-use remote::{Remote, fetcher};
+use remote::{OPEN_REQUESTS, Remote};
 use rows::{Rows, SampleAnnotation};
 use serde::Serialize;
 use std::collections::HashMap;
@@ -128,22 +128,15 @@ async fn extract(
             .into_iter()
             .for_each(|message| reporter.warning(message));
     }
-    let Writing {
-        file,
-        written,
-        left_out,
-        cached,
-        ..
-    } = writing;
-    tokio::task::block_in_place(|| file.finish())?;
+    tokio::task::block_in_place(|| writing.file.finish())?;
     Ok(Done {
         event: "done",
         out: flags.out.display().to_string(),
         cut: asked.cut,
         shape,
-        rows: written,
-        cached,
-        left_out,
+        rows: writing.written,
+        cached: writing.cached,
+        left_out: writing.left_out,
         bytes_received: hosts.bytes_received(),
         seconds: since.elapsed().as_secs_f64(),
     })
@@ -161,7 +154,7 @@ async fn checked(
     let source = inquiry.source(hosts, Split::from(asked.cut.as_str())).await?;
     let cache = asked.open_cache(flags, &source, samples.len() as u64, reporter);
     let remote = Remote {
-        fetcher: fetcher(flags)?,
+        fetcher: fetcher(OPEN_REQUESTS, 0, flags.host.image_pixels)?,
         hosts: hosts.clone(),
         source: source.into(),
     };

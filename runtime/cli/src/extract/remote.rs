@@ -1,13 +1,10 @@
-use crate::arguments::Extract as Flags;
-use anyhow::Result;
 use frostline_client::{Fetcher, Hosts, Source};
-use frostline_images::{DecodeLimits, DecodePool};
 use frostline_rows::{Prefetch, PrefetchLimits, RowCache, RowSource, RowsError, SampleBatch};
 use frostline_wire::ObjectInfo;
 use std::sync::Arc;
 
 /// Limit of open requests per host, like in a job.
-const OPEN_REQUESTS: usize = 8;
+pub(super) const OPEN_REQUESTS: usize = 8;
 /// Number of batches to fetch while a batch is written, with a memory limit. Writing is faster than fetching.
 const PREFETCH: PrefetchLimits = PrefetchLimits {
     batches: 3,
@@ -38,12 +35,4 @@ impl Remote {
         let source = Arc::clone(&self.source);
         Prefetch::of_samples(rows, PREFETCH, hosts, source, batches)
     }
-}
-
-/// Creates the fetcher, with a decoder for each core.
-pub(super) fn fetcher(flags: &Flags) -> Result<Fetcher> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let limits = DecodeLimits::new(flags.host.image_pixels);
-    let decoders = DecodePool::start(threads)?.with_limits(limits);
-    Ok(Fetcher::new(OPEN_REQUESTS, decoders))
 }

@@ -208,10 +208,10 @@ fn a_printed_plan_is_priced_again_alike() {
     workload.epoch_samples = 930.0;
     let printed = planned(&workload).summary(FLOW, &LayersLocation::default());
     let text = serde_json::to_string(&printed).unwrap();
-    let simulation = Simulation::parse(&text).unwrap();
+    let mut simulation = Simulation::parse(&text).unwrap();
     let (time, _) = simulation.clone().plan(&Policy::Auto).unwrap();
     assert_eq!((time.objective, time.job.cost), (Objective::Time, None));
-    let simulation = simulation.with_objective(Objective::Cost, Some(TRAFFIC));
+    (simulation.objective, simulation.prices) = (Objective::Cost, Some(TRAFFIC));
     assert_eq!(simulation.workload(), workload);
     let (again, _) = simulation.plan(&Policy::Auto).unwrap();
     assert_eq!((again.split, again.job), (printed.split, printed.job));

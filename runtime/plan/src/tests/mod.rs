@@ -333,16 +333,18 @@ fn a_printed_plan_can_be_simulated() {
 
 #[test]
 fn a_simulation_takes_another_link_and_fewer_candidates() {
-    let simulation = || Simulation::parse(documented()).unwrap();
-    assert_eq!(simulation().with_link(2e6).workload().link_bytes_per_second, 2e6);
-    let only = simulation().with_candidates(&[Split::None]).unwrap();
+    let mut simulation = Simulation::parse(documented()).unwrap();
+    simulation.link_bytes_per_second = 2e6;
+    assert_eq!(simulation.workload().link_bytes_per_second, 2e6);
+    let only = simulation.clone().with_candidates(&[Split::None]).unwrap();
     let (summary, _) = only.plan(&Policy::Auto).unwrap();
     assert_eq!(summary.candidates.len(), 1);
-    let error = simulation()
+    let error = simulation
+        .clone()
         .with_candidates(&[Split::from("Features")])
         .unwrap_err();
     assert!(error.to_string().contains("did you mean features?"), "{error}");
-    let mistyped = simulation().plan(&"hapi-tyme".parse().unwrap()).unwrap_err();
+    let mistyped = simulation.plan(&"hapi-tyme".parse().unwrap()).unwrap_err();
     assert!(
         mistyped.to_string().contains("did you mean hapi-time"),
         "{mistyped}"

@@ -91,9 +91,6 @@ impl LockedRun {
     }
 
     /// Also writes `events` to the folder, asynchronously.
-    ///
-    /// # Errors
-    /// Returns [`TrainerError::Run`] if the file cannot be opened or the thread cannot be started.
     pub(crate) fn recorded(&self, events: &Events) -> Result<(Events, Recorder), TrainerError> {
         recorded(&self.path.join(EVENTS), events).map_err(failed(&self.path))
     }
@@ -154,9 +151,6 @@ impl LockedRun {
     }
 
     /// Writes the plan to the folder.
-    ///
-    /// # Errors
-    /// Returns [`TrainerError::Run`] if writing fails.
     pub(crate) fn plan(&self, plan: &Summary) -> Result<(), TrainerError> {
         write_json(&self.path.join(PLAN), self.create, plan).map_err(failed(&self.path))
     }

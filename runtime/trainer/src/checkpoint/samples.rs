@@ -49,14 +49,10 @@ pub(crate) struct Difference {
 
 impl fmt::Display for Difference {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            added,
-            removed,
-            changed,
-        } = self;
         if *self == Self::default() {
             return to.write_str("different division or sample order");
         }
+        let [added, removed, changed] = [self.added, self.removed, self.changed];
         write!(to, "{added} samples added, {removed} removed, {changed} changed")
     }
 }

@@ -42,9 +42,6 @@ pub(crate) struct ListedSamples<'a> {
 
 impl ListedSamples<'_> {
     /// Divides the samples into a training and a validation part.
-    ///
-    /// # Errors
-    /// Returns [`DatasetError`] if the data cannot be divided.
     pub(crate) fn divide(self, share: Option<f64>, seed: u64) -> Result<Dataset, DatasetError> {
         let division = frostline_client::Division {
             validation_share: share,

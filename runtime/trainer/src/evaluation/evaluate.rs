@@ -110,9 +110,6 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
 }
 
 /// Measures a tuned model on `samples` from the training job.
-///
-/// # Errors
-/// Fails under the same conditions as [`evaluate`].
 pub(crate) async fn evaluate_samples(
     job: &EvaluationJob,
     samples: Arc<Samples>,

@@ -16,7 +16,7 @@ use frostline_job::PrefixPrecision;
 use frostline_job::folder::INT8;
 use frostline_profile::{ProfileError, machine};
 use frostline_quantization::{RULES, WeightBits};
-use frostline_tensor::{Data, OpError, PixelSpec, Shape, Tensor};
+use frostline_tensor::{Data, PixelSpec, Shape, Tensor};
 use frostline_wire::ObjectInfo;
 use serde::Serialize;
 use std::io::Write;
@@ -120,9 +120,6 @@ impl Candidate<'_> {
     }
 
     /// Returns true if int8 is used.
-    ///
-    /// # Errors
-    /// Returns [`TrainerError::Imprecise`] if int8 is required but too imprecise.
     fn is_used(&self, record: &Int8Record) -> Result<bool, TrainerError> {
         let is_fast = record.speedup >= MIN_SPEEDUP;
         match (self.precision, self.is_precise(record)) {
@@ -294,7 +291,5 @@ fn divide(crops: Vec<Vec<u8>>, spec: &PixelSpec) -> Result<(Tensor, Tensor), Tra
 fn to_input(crops: &[Vec<u8>], spec: &PixelSpec) -> Result<Tensor, TrainerError> {
     let shape = Shape::new(spec.sample_shape()).batched(crops.len());
     let bytes = Tensor::new(shape, Data::U8(crops.concat()))?;
-    normalize(&bytes, spec).map_err(|error| TrainerError::Preprocess {
-        source: OpError::from(error),
-    })
+    Ok(normalize(&bytes, spec)?)
 }

@@ -17,9 +17,6 @@ pub(crate) struct HostConditions {
 
 impl HostConditions {
     /// Measures the links to all available hosts and queries the load.
-    ///
-    /// # Errors
-    /// Returns [`TrainerError::Client`] if no host can be measured.
     pub(crate) async fn measure(hosts: &Hosts, events: &Events) -> Result<Self, TrainerError> {
         events(Event::Measuring {
             what: Measuring::Link,

@@ -205,10 +205,7 @@ fn decode(objects: &[Bytes], spec: &PixelSpec, view: Option<&View>) -> Result<Pi
     let decode_seconds = counted.iter().sum::<f64>() / counted.len() as f64;
     let shape = Shape::new(spec.sample_shape()).batched(count);
     let bytes = Tensor::new(shape, Data::U8(crops))?;
-    let (normalized, normalizing) =
-        timed(|| normalize(&bytes, spec)).map_err(|error| TrainerError::Preprocess {
-            source: OpError::from(error),
-        })?;
+    let (normalized, normalizing) = timed(|| normalize(&bytes, spec))?;
     Ok(Pixels {
         normalize_seconds: normalizing / count as f64,
         decode_seconds,
@@ -221,15 +218,8 @@ fn decode(objects: &[Bytes], spec: &PixelSpec, view: Option<&View>) -> Result<Pi
 async fn cuts(task: &TrainerTask, rows: usize, pixels: Tensor) -> Result<Vec<CutProfile>, TrainerError> {
     let model = task.frozen.clone();
     let names = task.cuts.clone();
-    let (input, memory) = blocking(move || {
-        let input = model
-            .inputs()
-            .next()
-            .map(|input| input.name.clone())
-            .unwrap_or_default();
-        Ok((input, memory(&model, &names)?))
-    })
-    .await?;
+    let (input, memory) =
+        blocking(move || Ok((model.input_name()?.to_owned(), memory(&model, &names)?))).await?;
     let subject = MeasuredModel {
         model: task.frozen_sha256.clone(),
         input,

@@ -79,16 +79,11 @@ impl FeedPlan {
 
     /// Returns the plan with other samples.
     pub(crate) fn with_samples(self, train: Arc<Samples>, validation: Arc<Samples>) -> Self {
-        let Self {
-            train,
-            validation,
-            largest_batches,
-            ..
-        } = Self::new(train, validation, self.batch);
+        let new = Self::new(train, validation, self.batch);
         Self {
-            train,
-            validation,
-            largest_batches,
+            train: new.train,
+            validation: new.validation,
+            largest_batches: new.largest_batches,
             ..self
         }
     }

@@ -70,9 +70,6 @@ pub(crate) struct Feed {
 
 impl Feed {
     /// Starts to fetch batches in the background.
-    ///
-    /// # Errors
-    /// Returns [`TrainerError::Memory`] if the memory limit is too small for two batches.
     pub(crate) fn start(
         plan: FeedPlan,
         fetcher: Fetcher,
@@ -106,18 +103,12 @@ impl Feed {
     }
 
     /// Waits for the next batch without removing it.
-    ///
-    /// # Errors
-    /// Returns the error of the fetch.
     pub(crate) async fn peek(&mut self) -> Result<&Batch, TrainerError> {
         let batch = self.next().await?;
         Ok(self.peeked.insert(batch))
     }
 
     /// Waits for the next batch.
-    ///
-    /// # Errors
-    /// Returns the error of the fetch.
     pub(crate) async fn next(&mut self) -> Result<Batch, TrainerError> {
         if let Some(batch) = self.peeked.take() {
             return Ok(batch);

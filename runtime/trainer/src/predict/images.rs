@@ -2,7 +2,7 @@ use super::walk::{WalkItem, images_at};
 use crate::{TrainerError, blocking};
 use frostline_compute::ComputeError;
 use frostline_images::{DecodeLimits, DecodePool, normalize};
-use frostline_tensor::{Data, OpError, PixelSpec, Shape, Tensor};
+use frostline_tensor::{Data, PixelSpec, Shape, Tensor};
 use futures::{StreamExt, stream};
 use std::fs::File;
 use std::io::{self, Read};
@@ -140,11 +140,8 @@ fn together(crops: Vec<Cropped>, pixels: &PixelSpec) -> Result<LoadedImages, Tra
     }
     let shape = Shape::new(pixels.sample_shape()).batched(count);
     let rows = Tensor::new(shape, Data::U8(rows))?;
-    let rows = normalize(&rows, pixels).map_err(|error| TrainerError::Preprocess {
-        source: OpError::from(error),
-    })?;
     Ok(LoadedImages {
         outcomes,
-        rows: Some(rows),
+        rows: Some(normalize(&rows, pixels)?),
     })
 }

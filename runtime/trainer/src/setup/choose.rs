@@ -1,7 +1,6 @@
 //! Chooses the split and starts the watch for later changes.
 
 use super::context::Setup;
-use super::measure::Measurements;
 use super::prepared::Prepared;
 use super::provide::{FrozenLayers, ProvidedSetup};
 use crate::offer::Offer;
@@ -49,29 +48,28 @@ impl Setup<'_> {
         };
         let splits = self.worthwhile(splits)?;
         let request = self.profile_request(on_hosts, &splits);
-        let Measurements {
-            mut planner,
-            profile_errors,
-            has_profile,
-        } = match self.measure(&splits, &request).await {
+        let measured = match self.measure(&splits, &request).await {
             Ok(measured) => measured,
             Err(unmeasured) => {
                 let why = unmeasured.reason()?;
                 return Ok((offer.by_bytes(policy, &splits, &why)?, None));
             }
         };
-        planner.layers = layers;
-        let Some(error) = profile_errors.first() else {
+        let planner = Planner {
+            layers,
+            ..measured.planner
+        };
+        let Some(error) = measured.profile_errors.first() else {
             return self.watched(planner);
         };
-        if has_profile {
+        if measured.has_profile {
             self.tell_missing(format!("{error}; assuming the speed of the slowest other host"));
             return self.watched(planner);
         }
         if refuses_layers(error) && self.needs_no_host() {
             return Ok((offer.without_layers(&error.to_string())?, None));
         }
-        let again = profile_errors.iter().all(ClientError::may_pass_later);
+        let again = measured.profile_errors.iter().all(ClientError::may_pass_later);
         let awaited = again.then(|| AwaitedProfile::ask(&self.measuring, request, self.events));
         self.start_unprofiled(offer, planner, error, awaited)
     }

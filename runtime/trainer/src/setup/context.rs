@@ -163,9 +163,6 @@ impl<'a> Setup<'a> {
     }
 
     /// Returns the layers up to the cut `end` for an upload. The result is not cached.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Upload::layers`].
     pub(super) async fn layers_up_to(&self, end: &str) -> Result<Upload, TrainerError> {
         Upload::layers(&self.job.model_name(), self.network.frozen.clone(), end).await
     }

@@ -43,9 +43,6 @@ pub(crate) struct TunedModel {
 
 impl TunedModel {
     /// Writes the model to all targets. Returns the model and the result for each target.
-    ///
-    /// # Errors
-    /// Returns [`TrainerError::Graph`] if the weights cannot be merged.
     pub(crate) fn write(mut self) -> Result<(Model, Vec<Result<(), TrainerError>>), TrainerError> {
         model_metadata::write(&mut self.headed, &self.record);
         if let Some(note) = &self.int8 {

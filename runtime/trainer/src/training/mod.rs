@@ -13,4 +13,5 @@ mod train;
 mod training_loop;
 pub(crate) mod unfreeze;
 
+pub use run::fetcher;
 pub use train::train;

@@ -21,12 +21,10 @@ impl<'a> TrainingLoop<'a> {
         context: JobContext<'a>,
         mut folder: Option<LockedRun>,
     ) -> Result<Self, TrainerError> {
-        let JobContext {
-            job, hosts, events, ..
-        } = context;
+        let JobContext { job, events, .. } = context;
         let mut found = folder.as_mut().and_then(LockedRun::take_found);
         announce(job, found.as_ref(), events);
-        let mut prepared = prepare(job, false, hosts, events).await?;
+        let mut prepared = prepare(job, false, context.hosts, events).await?;
         let checkpoint_writer = match folder {
             Some(folder) => Some(record_plan(folder, &mut prepared, found.as_mut(), events).await?),
             None => None,
@@ -134,13 +132,7 @@ async fn start_run(
     prepared: &mut Prepared,
     found: Option<&FoundCheckpoint>,
 ) -> Result<Run, TrainerError> {
-    let JobContext {
-        job,
-        hosts,
-        events,
-        cancel,
-    } = context;
-    let mut parts = parts(job, prepared, phase)?;
+    let mut parts = parts(context.job, prepared, phase)?;
     let mut layers = prepared.suffix.clone();
     if let Some(found) = found {
         let progress = found.snapshot.note.at.progress;
@@ -152,8 +144,8 @@ async fn start_run(
     }
     let awaited = (!prepared.all_cached).then_some(&prepared.chosen.split);
     let suffix = Suffix::start(layers, awaited).await?;
-    let mut run = Run::start(job, parts, suffix, hosts, events)?;
-    run.stop = cancel.clone();
+    let mut run = Run::start(context.job, parts, suffix, context.hosts, context.events)?;
+    run.stop = context.cancel.clone();
     run.freeze.clone_from(&phase.freeze);
     Ok(run)
 }

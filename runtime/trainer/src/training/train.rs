@@ -130,13 +130,11 @@ async fn tune(
 
 /// Measures the written model on the test part. A failure is only a warning, because the job is done.
 async fn measure(context: &JobContext<'_>, model: Model, test: Arc<Samples>) {
-    let JobContext {
-        job, hosts, events, ..
-    } = context;
     let started = Instant::now();
     let samples = test.len();
-    let evaluated = evaluate_samples(&EvaluationJob::of_tuned(job, model), test, hosts, events).await;
-    events(match evaluated {
+    let job = EvaluationJob::of_tuned(context.job, model);
+    let evaluated = evaluate_samples(&job, test, context.hosts, context.events).await;
+    (context.events)(match evaluated {
         Ok(Evaluation { quality, samples, .. }) => Event::Test {
             quality,
             samples,

@@ -14,9 +14,6 @@ impl Predictions {
     /// Columns for classes are `key,label,predicted,probability,rank`. For each label the file contains
     /// `label:NAME`, `predicted:NAME` (0 or 1) and `probability:NAME`, for each number `label:NAME` and
     /// `predicted:NAME`. NaN is written as an empty field.
-    ///
-    /// # Errors
-    /// Returns [`TrainerError::Output`] with the system's error.
     pub(crate) fn write(&self, names: &[String], path: &Path) -> Result<(), TrainerError> {
         whole_file::write(path, |file| self.write_to(names, file))
             .map_err(TrainerError::unwritten("predictions", path))

@@ -13,9 +13,6 @@ const SAMPLES: &str = "samples";
 
 impl Predictions {
     /// Returns the predictions as named tensors.
-    ///
-    /// # Errors
-    /// Returns [`ShapeError`] if the number of elements overflows.
     pub(crate) fn tensors(&self) -> Result<Vec<(String, Tensor)>, ShapeError> {
         let count = self.indices.len();
         let indices = self.indices.iter().map(|index| i64::from(*index)).collect();

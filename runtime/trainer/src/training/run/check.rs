@@ -24,9 +24,6 @@ impl Run {
     /// without optimizations. Cached features are not compared again. A custom guest can compute
     /// its activations from other pixels than those it returns, and activations in int8 differ as expected; in
     /// both cases, the f32 layers run on this machine.
-    ///
-    /// # Errors
-    /// Returns the errors of [`CutActivations::check`] and of the fetches.
     pub(crate) async fn check_frozen_layers(
         &mut self,
         job: &Job,

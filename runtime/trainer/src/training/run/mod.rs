@@ -39,9 +39,12 @@ pub(crate) struct RunParts {
     pub(crate) may_saturate: bool,
 }
 
-/// Starts a fetcher with the same number of decoding threads as the engine. It decodes images with up to
-/// `image_pixels` pixels.
-pub(crate) fn fetcher(
+/// Starts a fetcher with up to `open_requests` open requests per host and `threads` decoding threads, or a thread
+/// per core if `threads` is 0. It decodes images with up to `image_pixels` pixels.
+///
+/// # Errors
+/// Returns [`ComputeError::Thread`] if the system cannot start a thread.
+pub fn fetcher(
     open_requests: usize,
     threads: usize,
     image_pixels: Option<u64>,
