@@ -25,9 +25,7 @@ const TOKEN_NOTICE: u64 = 7 * 86_400;
 
 /// Loads of the responding hosts by address.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct HostLoads {
-    hosts: Vec<(String, Load)>,
-}
+pub(crate) struct HostLoads(Vec<(String, Load)>);
 
 impl HostLoads {
     /// Queries all `hosts` concurrently.
@@ -39,28 +37,25 @@ impl HostLoads {
                 .and_then(Result::ok)
                 .map(|load| (client.url().to_owned(), load)))
         });
-        let hosts = told.await.into_iter().flatten().flatten();
-        Self {
-            hosts: hosts.collect(),
-        }
+        Self(told.await.into_iter().flatten().flatten().collect())
     }
 
     /// Samples per guest call, or `None` if no host reports it. This is the maximum over the hosts because
     /// requests have the same size for all hosts.
     pub(crate) fn grant(&self) -> Option<usize> {
-        let grants = self.hosts.iter().filter_map(|(_, load)| load.grant);
+        let grants = self.0.iter().filter_map(|(_, load)| load.grant);
         grants.max().and_then(|grant| usize::try_from(grant).ok())
     }
 
     /// Returns the URL of any responding host that saturates int8 dot products.
     pub(crate) fn without_exact_int8(&self) -> Option<&str> {
-        let host = self.hosts.iter().find(|(_, load)| !load.exact_int8);
+        let host = self.0.iter().find(|(_, load)| !load.exact_int8);
         host.map(|(url, _)| url.as_str())
     }
 
     /// Returns the host at which the job's token ends first within [`TOKEN_NOTICE`], with the seconds left.
     fn token_ends(&self) -> Option<(&str, u64)> {
-        let all = self.hosts.iter();
+        let all = self.0.iter();
         let ends = all.filter_map(|(url, load)| Some((url.as_str(), load.token_seconds?)));
         ends.filter(|(_, seconds)| *seconds < TOKEN_NOTICE)
             .min_by_key(|(_, seconds)| *seconds)
@@ -70,7 +65,7 @@ impl HostLoads {
     /// reports it. This is the maximum over the hosts.
     pub(crate) fn engine_batch(&self, source: &Source) -> Option<usize> {
         let known = self
-            .hosts
+            .0
             .iter()
             .filter_map(|(_, load)| Some(stage(load, source)?.efficient_batch));
         known.max().and_then(|rows| usize::try_from(rows).ok())
@@ -79,7 +74,7 @@ impl HostLoads {
     /// Limits the open requests for `source` at each host to what the tenant's part of the host can process
     /// in a second.
     fn limit_requests(&self, fetcher: &Fetcher, source: &Source) {
-        for (url, load) in &self.hosts {
+        for (url, load) in &self.0 {
             if let Some(requests) = open_requests(load, source) {
                 fetcher.allow(url, requests);
             }
@@ -193,11 +188,9 @@ mod tests {
             ..Load::default()
         };
         let host = |name: &str, load: &Load| (name.to_owned(), load.clone());
-        let mut loads = HostLoads {
-            hosts: vec![host("a", &exact), host("b", &exact)],
-        };
+        let mut loads = HostLoads(vec![host("a", &exact), host("b", &exact)]);
         assert_eq!(loads.without_exact_int8(), None);
-        loads.hosts.push(host("c", &Load::default()));
+        loads.0.push(host("c", &Load::default()));
         assert_eq!(loads.without_exact_int8(), Some("c"));
     }
 
@@ -210,12 +203,10 @@ mod tests {
             };
             (name.to_owned(), load)
         };
-        let mut loads = HostLoads {
-            hosts: vec![host("a", None), host("b", Some(TOKEN_NOTICE))],
-        };
+        let mut loads = HostLoads(vec![host("a", None), host("b", Some(TOKEN_NOTICE))]);
         assert_eq!(loads.token_ends(), None);
-        loads.hosts.push(host("c", Some(3 * 86_400)));
-        loads.hosts.push(host("d", Some(3 * 86_400 + 1)));
+        loads.0.push(host("c", Some(3 * 86_400)));
+        loads.0.push(host("d", Some(3 * 86_400 + 1)));
         let (host, seconds) = loads.token_ends().unwrap();
         let message = token_ends(host, seconds);
         assert!(message.contains("for c expires in 3 days"), "{message}");
@@ -258,7 +249,7 @@ mod tests {
         };
         let hosts = [small, Load::default(), load(0.5, 0.1)];
         let hosts = hosts.map(|load| (String::new(), load)).to_vec();
-        let share = HostLoads { hosts };
+        let share = HostLoads(hosts);
         assert_eq!(
             (share.grant(), share.engine_batch(&source("cut", 1))),
             (Some(16), Some(4))

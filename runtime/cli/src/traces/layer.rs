@@ -57,7 +57,7 @@ impl IdGenerator for Ids {
 }
 
 pub(crate) struct ExportLayer {
-    tracer: SdkTracer,
+    pub(super) tracer: SdkTracer,
 }
 
 /// Recorded values of an open span.
@@ -69,10 +69,6 @@ struct SpanRecord {
 }
 
 impl ExportLayer {
-    pub(super) fn new(tracer: SdkTracer) -> Self {
-        Self { tracer }
-    }
-
     /// Returns a filter that accepts only exported spans.
     pub(crate) fn filter() -> FilterFn {
         let exported: fn(&Metadata<'_>) -> bool = |metadata| kind(metadata).is_some();
@@ -283,7 +279,9 @@ mod tests {
             .with_id_generator(Ids::default())
             .with_simple_exporter(kept.clone())
             .build();
-        let layer = ExportLayer::new(provider.tracer("test"));
+        let layer = ExportLayer {
+            tracer: provider.tracer("test"),
+        };
         let subscriber = tracing_subscriber::registry().with(layer.with_filter(ExportLayer::filter()));
         tracing::subscriber::with_default(subscriber, make);
         kept.0.lock().clone()

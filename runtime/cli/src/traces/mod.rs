@@ -63,7 +63,9 @@ impl Traces {
 
     /// Returns the layer that exports `tracing` spans.
     pub(crate) fn layer(&self) -> ExportLayer {
-        ExportLayer::new(self.tracer.clone())
+        ExportLayer {
+            tracer: self.tracer.clone(),
+        }
     }
 
     /// Ends the job's span and sends the remaining spans, for up to [`SHUTDOWN_TIMEOUT`].

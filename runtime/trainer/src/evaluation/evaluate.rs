@@ -130,7 +130,7 @@ pub(crate) async fn evaluate_samples(
     measured.run(job, hosts, events).await
 }
 
-/// Returns the source of activations, and the split.
+/// Returns the source of activations or of unchanged objects, and the split.
 async fn opened(
     job: &EvaluationJob,
     network: Network,
@@ -138,7 +138,11 @@ async fn opened(
     events: &Events,
 ) -> Result<(Offer, Split), TrainerError> {
     match &job.guest {
-        None => Ok((objects(job, network)?, Split::None)),
+        None => {
+            let (pixels, _) = model_metadata::pixels(&job.model, &network, &job.pixels, false)?;
+            let description = stock_description(&network, pixels);
+            Ok((offer(job, network, description), Split::None))
+        }
         Some(guest) => guest_offer(guest, job, network, hosts, events).await,
     }
 }
@@ -332,13 +336,6 @@ fn knows(classes: &[String], class: &str) -> String {
         return format!("{meant}the model has {}", classes.join(", "));
     }
     format!("{meant}the model has {} other classes", classes.len())
-}
-
-/// Offers unchanged objects.
-fn objects(job: &EvaluationJob, network: Network) -> Result<Offer, TrainerError> {
-    let (pixels, _) = model_metadata::pixels(&job.model, &network, &job.pixels, false)?;
-    let description = stock_description(&network, pixels);
-    Ok(offer(job, network, description))
 }
 
 /// Offers activations from the guest, at the split used in training.

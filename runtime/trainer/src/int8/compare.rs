@@ -7,7 +7,7 @@ use frostline_engine::{EngineError, Interrupt, Session, SessionOptions};
 use frostline_graph::{Cut, Model};
 use frostline_profile::{candidates, timed};
 use frostline_quantization::{
-    Calibration, Quantized, Scheme, WeightBits, cosine, layers_between, quantize, with_cuts_as_outputs,
+    Calibration, Scheme, WeightBits, cosine, layers_between, quantize, with_cuts_as_outputs,
 };
 use frostline_tensor::Tensor;
 
@@ -62,20 +62,15 @@ impl Comparison {
         let mut rounds = ROUNDS;
         loop {
             let quantized = quantize(&self.model, &self.freeze, &ranges, &scheme)?;
-            let Quantized {
-                model,
-                quantized_layers,
-                layers,
-            } = &quantized;
-            let rows = self.time(model, interrupt)?;
+            let rows = self.time(&quantized.model, interrupt)?;
             let cosine = cosine(&exact.rows, &rows.rows);
             if cosine < LEAST_SIMILARITY
                 && rounds > 0
-                && let Some(least_precise) = self.least_precise(model, &scheme, interrupt)?
+                && let Some(least_precise) = self.least_precise(&quantized.model, &scheme, interrupt)?
             {
                 worst.get_or_insert(least_precise.ends_at);
                 // Stop before all layers are in f32, because the result would be exact but not faster.
-                if least_precise.layers.len() < *quantized_layers {
+                if least_precise.layers.len() < quantized.quantized_layers {
                     scheme.in_f32.extend(least_precise.layers);
                     rounds -= 1;
                     continue;
@@ -84,8 +79,8 @@ impl Comparison {
             return Ok(Int8Record {
                 cosine,
                 speedup: exact.seconds / rows.seconds,
-                quantized_layers: *quantized_layers,
-                layers: *layers,
+                quantized_layers: quantized.quantized_layers,
+                layers: quantized.layers,
                 used: false,
                 ranges,
                 scheme,

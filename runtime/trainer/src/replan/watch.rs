@@ -6,34 +6,20 @@ use frostline_plan::{Candidate, Change, Iteration, Planner, Replanner};
 pub(crate) struct Watch {
     replanner: Replanner,
     /// `None` if the hosts were already measured or cannot be measured.
-    awaited: Option<AwaitedProfile>,
-    /// True if the hosts are assumed to be like this machine.
-    guessed: bool,
+    pub(crate) awaited: Option<AwaitedProfile>,
+    /// True if the hosts are assumed to be like this machine until their profile is received.
+    pub(crate) guessed: bool,
     events: Events,
 }
 
 impl Watch {
     /// Creates a monitor with measured profiles. The job starts with the candidate `first`.
-    pub(crate) fn measured(planner: Planner, first: Candidate, events: &Events) -> Self {
+    pub(crate) fn new(planner: Planner, first: Candidate, events: &Events) -> Self {
         Self {
             replanner: Replanner::new(planner, first),
             awaited: None,
             guessed: false,
             events: events.clone(),
-        }
-    }
-
-    /// Creates a monitor with guessed profiles, which are replaced as soon as the hosts' profile is received.
-    pub(crate) fn guessed(
-        planner: Planner,
-        first: Candidate,
-        awaited: Option<AwaitedProfile>,
-        events: &Events,
-    ) -> Self {
-        Self {
-            awaited,
-            guessed: true,
-            ..Self::measured(planner, first, events)
         }
     }
 

@@ -18,24 +18,23 @@ impl<'a> Setup<'a> {
     /// compute the rest: measuring the splits would cost more. Otherwise returns the setup, with the expected
     /// reuse of cached features filled in for the plan.
     pub(super) async fn reuse(mut self) -> Result<Result<Prepared, Self>, TrainerError> {
-        let there = self.cached_features().await?;
-        if let Some((features, coverage)) = &there
+        let there = self.expect_reuse().await?;
+        if let Some((features, coverage)) = there
             && !self.measure
             && self.needs_no_host()
             && coverage.repeats
             && coverage.cacheable.saturating_sub(coverage.cached) <= self.batch() as u64
         {
-            return Ok(Ok(self.with_cached_features(Arc::clone(features), *coverage)?));
+            return Ok(Ok(self.with_cached_features(features, coverage)?));
         }
-        self.planned_reuse = self.plan_reuse(there.map(|(_, coverage)| coverage))?;
         Ok(Err(self))
     }
 
-    /// Fills in the expected reuse of cached features for the plan of a later phase.
-    pub(super) async fn expect_reuse(&mut self) -> Result<(), TrainerError> {
+    /// Fills in the expected reuse of cached features for the plan, and returns the cache that has the most of them.
+    pub(super) async fn expect_reuse(&mut self) -> Result<Option<(Arc<RowCache>, Coverage)>, TrainerError> {
         let there = self.cached_features().await?;
-        self.planned_reuse = self.plan_reuse(there.map(|(_, coverage)| coverage))?;
-        Ok(())
+        self.planned_reuse = self.plan_reuse(there.as_ref().map(|(_, coverage)| *coverage))?;
+        Ok(there)
     }
 
     /// Opens the cache with the most features of this job, or returns `None` if no cache has any.

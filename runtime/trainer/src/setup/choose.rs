@@ -77,7 +77,7 @@ impl Setup<'_> {
     /// Returns the planner's choice with a watch.
     fn watched(&self, planner: Planner) -> Result<WatchedSplit, TrainerError> {
         let (first, chosen) = planner.choose()?;
-        Ok((chosen, Some(Watch::measured(planner, first, self.events))))
+        Ok((chosen, Some(Watch::new(planner, first, self.events))))
     }
 
     /// Chooses the split with the fewest bytes because of `error`. Until the profile arrives, the watch
@@ -99,7 +99,9 @@ impl Setup<'_> {
             return Ok((chosen, None));
         };
         let chosen = planner.chosen(&first, chosen.reason);
-        Ok((chosen, Some(Watch::guessed(planner, first, awaited, self.events))))
+        let mut watch = Watch::new(planner, first, self.events);
+        (watch.awaited, watch.guessed) = (awaited, true);
+        Ok((chosen, Some(watch)))
     }
 
     fn tell_missing(&self, reason: String) {

@@ -58,13 +58,10 @@ impl Data {
         )
         .await?;
         let for_dataset = job.clone();
-        let divided = blocking(move || divide(&for_dataset, listing, table)).await?;
-        let DividedData {
-            dataset,
-            feed,
-            object_bytes,
-            earlier,
-        } = divided;
+        let divided = blocking(move || divide(&for_dataset, listing, table));
+        let (dataset, feed, earlier) = divided.await?;
+        let sizes = dataset.train.sizes().chain(dataset.validation.sizes());
+        let object_bytes = mean_size(sizes);
         earlier.report(events);
         let kept = kept_outputs(job, dataset.task, &dataset.classes, events)?;
         if dataset.left_out.objects > 0 {
@@ -219,15 +216,12 @@ fn numbers(dataset: &Dataset) -> Option<Standard> {
     (dataset.task == Task::Numbers).then(|| moments.standard())
 }
 
-/// A divided dataset with a plan for batches.
-struct DividedData {
-    dataset: Dataset,
-    feed: FeedPlan,
-    object_bytes: u64,
-    earlier: EarlierTraining,
-}
-
-fn divide(job: &Job, listing: Listing, table: Option<LabelTable>) -> Result<DividedData, TrainerError> {
+/// Divides the data and plans the batches.
+fn divide(
+    job: &Job,
+    listing: Listing,
+    table: Option<LabelTable>,
+) -> Result<(Dataset, FeedPlan, EarlierTraining), TrainerError> {
     let data = ListedSamples {
         root: &job.spec.data,
         listing,
@@ -261,12 +255,5 @@ fn divide(job: &Job, listing: Listing, table: Option<LabelTable>) -> Result<Divi
         memory_bytes: job.spec.memory_bytes,
         ..FeedPlan::new(train, validation, job.spec.recipe.batch)
     };
-    let sizes = dataset.train.sizes().chain(dataset.validation.sizes());
-    let object_bytes = mean_size(sizes);
-    Ok(DividedData {
-        dataset,
-        feed,
-        object_bytes,
-        earlier,
-    })
+    Ok((dataset, feed, earlier))
 }

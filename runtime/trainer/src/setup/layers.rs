@@ -6,16 +6,11 @@ use crate::upload::Upload;
 use frostline_plan::{Planner, Slowdown, Survey};
 use frostline_wire::Split;
 
-/// A plan for which the frozen layers stay on the trainer.
-pub(super) struct WithoutLayers {
-    pub(super) planner: Box<Planner>,
-    /// The first layers, if the plan decodes and preprocesses on the host: the stock guest needs a model to
-    /// describe its pixels.
-    pub(super) first: Option<Upload>,
-}
-
 impl Setup<'_> {
-    /// Measures the link and this machine, and returns a plan without `layers` if they are not worth sending.
+    /// Measures the link and this machine, and returns a plan without `layers` if they are not worth sending. The
+    /// result contains the first layers if the plan decodes and preprocesses on the host, because the stock guest
+    /// needs a model to describe its pixels.
+    ///
     /// Requires an open split and the stock guest, because its description is known in advance. Returns
     /// `None`, so that the layers are sent, if all hosts have them or a measurement fails.
     ///
@@ -24,7 +19,7 @@ impl Setup<'_> {
     pub(super) async fn plan_without_layers(
         &mut self,
         layers: &Upload,
-    ) -> Result<Option<WithoutLayers>, TrainerError> {
+    ) -> Result<Option<(Planner, Option<Upload>)>, TrainerError> {
         if layers.is_on(&self.measuring).await? {
             return Ok(None);
         }
@@ -53,13 +48,10 @@ impl Setup<'_> {
         let first = self.network.first_cut().unwrap_or(&self.job.freeze);
         let first = self.layers_up_to(first).await?;
         let planner = planner.without_layers(layers.bytes.len() as u64, first.bytes.len() as u64);
-        Ok(planner.map(|planner| WithoutLayers {
-            first: planner
-                .splits
-                .iter()
-                .any(|usable| usable.split == Split::Input)
-                .then_some(first),
-            planner: Box::new(planner),
+        Ok(planner.map(|planner| {
+            let mut splits = planner.splits.iter();
+            let needs_first = splits.any(|usable| usable.split == Split::Input);
+            (planner, needs_first.then_some(first))
         }))
     }
 }

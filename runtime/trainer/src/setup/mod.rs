@@ -55,19 +55,14 @@ pub(crate) async fn prepare(
     Ok(prepared)
 }
 
-/// Result of a training phase.
-pub(crate) struct TrainedPhase {
-    /// The split at the end of the phase.
-    pub(crate) split: Split,
-    pub(crate) weights: Vec<(String, Tensor)>,
-}
-
-/// Prepares a phase that trains more layers than the phase `before`. Hosts reuse the layers from earlier
+/// Prepares a phase that trains more layers than the phase `before`, which ended with these weights and at the
+/// split `last`. Hosts reuse the layers from earlier
 /// uploads. If the hosts have the frozen layers, the split is chosen again; otherwise it stays the same.
 pub(crate) async fn unfreeze(
     job: &Job,
     before: &Prepared,
-    trained: TrainedPhase,
+    last: &Split,
+    weights: Vec<(String, Tensor)>,
     hosts: &Hosts,
     events: &Events,
 ) -> Result<Prepared, TrainerError> {
@@ -79,7 +74,7 @@ pub(crate) async fn unfreeze(
         measuring: before.measuring.clone(),
         events,
         data: before.data.clone(),
-        network: before.network.unfrozen(job, trained.weights).await?,
+        network: before.network.unfrozen(job, weights).await?,
         grant: before.grant,
         flow: flow(job, before.grant),
         planned_reuse: None,
@@ -92,7 +87,7 @@ pub(crate) async fn unfreeze(
         let frozen = FrozenLayers::OnHosts(LayersLocation::default());
         ProvidedSetup { setup, offer, frozen }.choose().await?
     } else {
-        let chosen = offer.fixed(&trained.split)?;
+        let chosen = offer.fixed(last)?;
         setup.open_features(chosen.encoding, &chosen.split).await?;
         Prepared::new(setup, offer, false, (chosen, None))
     };

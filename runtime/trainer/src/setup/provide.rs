@@ -1,7 +1,6 @@
 //! Uploads the guest and the layers that the hosts need.
 
 use super::context::Setup;
-use super::layers::WithoutLayers;
 use crate::offer::Offer;
 use crate::upload::{OnHosts, Upload};
 use crate::{Policy, TrainerError, blocking, model_metadata};
@@ -99,9 +98,14 @@ impl<'a> Setup<'a> {
         };
         if job.spec.split == Policy::Auto
             && job.guest.is_stock()
-            && let Some(without) = self.plan_without_layers(&layers).await?
+            && let Some((planner, first)) = self.plan_without_layers(&layers).await?
         {
-            return self.without_layers(without).await;
+            let on_hosts = match &first {
+                Some(first) => Some(self.send(first).await?.0),
+                None => None,
+            };
+            let kept = FrozenLayers::OnTrainer(Box::new(planner));
+            return Ok((self.stock_offer(on_hosts)?, kept));
         }
         self.serve(&layers).await
     }
@@ -117,16 +121,6 @@ impl<'a> Setup<'a> {
             described => self.offer(Some(on_hosts), described?),
         };
         Ok((offer, FrozenLayers::OnHosts(layers)))
-    }
-
-    /// Uploads the first layers if the plan needs them.
-    async fn without_layers(&self, without: WithoutLayers) -> Result<(Offer, FrozenLayers), TrainerError> {
-        let on_hosts = match &without.first {
-            Some(first) => Some(self.send(first).await?.0),
-            None => None,
-        };
-        let kept = FrozenLayers::OnTrainer(without.planner);
-        Ok((self.stock_offer(on_hosts)?, kept))
     }
 
     async fn send(&self, layers: &Upload) -> Result<(OnHosts, LayersLocation), TrainerError> {

@@ -400,7 +400,8 @@ async fn a_missing_profile_is_requested_again_on_idle_hosts_and_changes_the_plan
     let events: Arc<Mutex<Vec<Event>>> = Arc::default();
     let log = Arc::clone(&events);
     let told: Events = Arc::new(move |event| log.lock().unwrap().push(event));
-    let mut watch = Watch::guessed(planner, start, Some(awaited(&host)), &told);
+    let mut watch = Watch::new(planner, start, &told);
+    (watch.awaited, watch.guessed) = (Some(awaited(&host)), true);
     assert!(watch.planner().is_none(), "an assumption is not a plan");
     // This iteration shows nothing about the host, but the profile arrives eventually.
     let freeze = Split::from("freeze");

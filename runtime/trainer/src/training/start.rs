@@ -10,7 +10,7 @@ use crate::evaluation::{Division, Predictions};
 use crate::event::warn;
 use crate::pipeline::FeedPlan;
 use crate::replan::Watch;
-use crate::setup::{Prepared, TrainedPhase, prepare, unfreeze};
+use crate::setup::{Prepared, prepare, unfreeze};
 use crate::{Event, Events, Job, TrainerError, blocking};
 use frostline_compute::Suffix;
 use std::sync::Arc;
@@ -117,12 +117,9 @@ async fn prepare_later_phase(
     phase: &Phase,
     prepared: &Prepared,
 ) -> Result<Prepared, TrainerError> {
-    let in_phase = context.job.in_phase(phase);
-    let trained = TrainedPhase {
-        split: prepared.chosen.split.clone(),
-        weights: Vec::new(),
-    };
-    unfreeze(&in_phase, prepared, trained, context.hosts, context.events).await
+    let job = context.job.in_phase(phase);
+    let last = &prepared.chosen.split;
+    unfreeze(&job, prepared, last, Vec::new(), context.hosts, context.events).await
 }
 
 /// Starts fetching and computing, with the state of the checkpoint `found` if any.

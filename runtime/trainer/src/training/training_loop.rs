@@ -4,7 +4,7 @@ use super::run::{Run, RunParts};
 use super::unfreeze::Phase;
 use crate::features::report_problems;
 use crate::pipeline::{FeedPlan, Steering};
-use crate::setup::{Prepared, TrainedPhase, unfreeze};
+use crate::setup::{Prepared, unfreeze};
 use crate::{Event, Events, Job, TrainerError};
 use frostline_client::Hosts;
 use frostline_quantization::WeightBits;
@@ -85,15 +85,14 @@ impl TrainingLoop<'_> {
             epoch: phase.first_epoch,
             freeze: phase.freeze.clone(),
         });
-        let trained = TrainedPhase {
-            weights: self.run.suffix.run(|suffix| suffix.weights()).await?,
-            split: self.run.steering.current().split.clone(),
-        };
+        let weights = self.run.suffix.run(|suffix| suffix.weights()).await?;
+        let last = self.run.steering.current();
         let job = self.context.job.in_phase(phase);
         let prepared = unfreeze(
             &job,
             &self.prepared,
-            trained,
+            &last.split,
+            weights,
             self.context.hosts,
             self.context.events,
         );

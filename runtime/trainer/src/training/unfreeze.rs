@@ -16,21 +16,14 @@ pub(crate) struct Phase {
 impl Job {
     /// Divides the epochs of the job by freeze cut.
     pub(crate) fn phases(&self) -> Vec<Phase> {
-        let later = self
-            .spec
-            .unfreeze
-            .0
-            .iter()
-            .map(|(epoch, cut)| (*epoch, cut.clone()));
-        let begins: Vec<(u32, String)> = [(1, self.freeze.clone())].into_iter().chain(later).collect();
-        let ends = begins.iter().skip(1).map(|(epoch, _)| epoch.saturating_sub(1));
-        let ends: Vec<u32> = ends.chain([self.spec.recipe.epochs]).collect();
-        let phases = begins.into_iter().zip(ends);
+        let begins = [(&1, &self.freeze)].into_iter().chain(&self.spec.unfreeze.0);
+        let ends = self.spec.unfreeze.0.keys().map(|epoch| epoch.saturating_sub(1));
+        let phases = begins.zip(ends.chain([self.spec.recipe.epochs]));
         phases
             .map(|((first_epoch, freeze), last_epoch)| Phase {
-                first_epoch,
+                first_epoch: *first_epoch,
                 last_epoch,
-                freeze,
+                freeze: freeze.clone(),
             })
             .collect()
     }
