@@ -16,11 +16,8 @@ pub(crate) async fn run(command: Guest, json: bool, stop: &CancellationToken) ->
         Guest::Push { name, file, host } => {
             let component =
                 std::fs::read(&file).with_context(|| format!("cannot read the guest {}", file.display()))?;
-            let pushed = host
-                .access()
-                .client()?
-                .push_guest(&name, component.into())
-                .await?;
+            let client = host.access().client()?;
+            let pushed = client.push_guest(&name, component.into()).await?;
             let value = serde_json::json!({
                 "name": name, "sha256": pushed.sha256, "bytes": pushed.bytes, "skipped": pushed.skipped,
                 "seconds": pushed.seconds, "resumed_at": pushed.resumed_at,

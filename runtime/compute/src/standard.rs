@@ -81,13 +81,12 @@ impl LinearHead {
             );
             return Err(not_standardized(why));
         }
-        let node = suffix.nodes().iter().find(|node| node.op_type == head.operator);
-        let transposed = node.and_then(|node| node.int("transB")).unwrap_or(0) != 0;
+        let product = suffix.nodes().iter().find(|node| node.op_type == head.operator);
         Ok(Self {
             weight: weight.clone(),
             bias: bias.clone(),
             features: head.features,
-            outputs_first: head.operator == "Conv" || transposed,
+            outputs_first: product.is_some_and(has_outputs_first),
         })
     }
 
@@ -266,9 +265,7 @@ impl Standard {
                 return Err(ComputeError::Ended { part: "classifier" });
             };
             let product = suffix.nodes().iter().find(|node| node.input.contains(weight));
-            let outputs_first = product.is_some_and(|node| {
-                node.op_type == "Conv" || node.int("transB").is_some_and(|transposed| transposed != 0)
-            });
+            let outputs_first = product.is_some_and(has_outputs_first);
             for (name, tensor) in weights
                 .iter_mut()
                 .filter(|(name, _)| name == weight || name == bias)
@@ -309,6 +306,11 @@ fn gain(suffix: &Model) -> Result<Option<f64>, ComputeError> {
         gain *= factor;
     }
     Ok(Some(gain).filter(|gain| gain.is_normal()))
+}
+
+/// Returns true if the weight of a matrix product is `[outputs, features, ..]`.
+fn has_outputs_first(product: &NodeProto) -> bool {
+    product.op_type == "Conv" || product.int("transB").unwrap_or(0) != 0
 }
 
 /// Returns true if `node` reads one of `tensors`.

@@ -1,6 +1,6 @@
 //! Validates jobs before any connection, upload or measurement.
 
-use crate::recipe::batch_norm;
+use crate::recipe::{batch_norm, step_settings};
 use crate::training::{export, unfreeze};
 use crate::{Job, Policy, SettingError, TrainerError, blocking, model_metadata, whole_file};
 use frostline_client::LabelTable;
@@ -33,7 +33,10 @@ impl Job {
     }
 
     fn settled(mut self) -> Result<Self, TrainerError> {
-        self.check()?;
+        self.spec.check()?;
+        let step = step_settings(&self.spec.recipe).check();
+        step.map_err(|source| TrainerError::InvalidRecipe { source })?;
+        self.terms().check()?;
         if let Some(out) = &self.spec.out {
             self.check_overwriting(out)?;
             export::check_target(out)?;

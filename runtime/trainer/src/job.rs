@@ -116,15 +116,6 @@ impl Job {
         (&self.spec.terms).into()
     }
 
-    /// Refuses invalid settings.
-    pub(crate) fn check(&self) -> Result<(), TrainerError> {
-        self.spec.check()?;
-        crate::recipe::step_settings(&self.spec.recipe)
-            .check()
-            .map_err(|source| TrainerError::InvalidRecipe { source })?;
-        Ok(self.terms().check()?)
-    }
-
     /// Paths for the tuned model. The path requested by the user is first, the run folder second.
     pub(crate) fn output_paths(&self) -> Vec<PathBuf> {
         let in_run = self.run.as_ref().map(RunFolder::model);

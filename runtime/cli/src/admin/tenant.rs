@@ -154,12 +154,10 @@ fn show_removal(name: &str, removal: &Removal, json: bool) -> Result<()> {
 
 /// Returns whether requests of a tenant are accepted.
 fn status(tenant: &TenantInfo) -> &'static str {
-    match tenant {
-        TenantInfo {
-            kept_until: Some(_), ..
-        } => "removed",
-        TenantInfo { disabled: true, .. } => "disabled",
-        _ => "active",
+    match (tenant.kept_until, tenant.disabled) {
+        (Some(_), _) => "removed",
+        (None, true) => "disabled",
+        (None, false) => "active",
     }
 }
 

@@ -65,12 +65,8 @@ fn own(what: &str, OwnUpload { tenant, name }: &OwnUpload) -> String {
 }
 
 async fn list(client: &AdminClient, what: &str, tenant: Option<String>, json: bool) -> Result<()> {
-    let query: Vec<_> = tenant
-        .as_deref()
-        .map(|tenant| ("tenant", tenant))
-        .into_iter()
-        .collect();
-    let uploads: Vec<UploadInfo> = client.get(&format!("/v1/{what}s"), &query).await?;
+    let query = tenant.as_deref().map(|tenant| ("tenant", tenant));
+    let uploads: Vec<UploadInfo> = client.get(&format!("/v1/{what}s"), query.as_slice()).await?;
     let columns = "TENANT|NAME|STATE|VERSIONS>|NEWEST SHA-256|SIZE>|UPLOADED (UTC)";
     print_list(&uploads, json, columns, |info| {
         let newest = info.versions.first();

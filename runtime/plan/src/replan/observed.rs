@@ -9,7 +9,7 @@ const WAITING: f64 = 0.1;
 const HOST_TIME_FRACTIONS: (f64, f64) = (0.6, 0.85);
 
 /// Measurements of a training iteration, or the sum if iterations are combined.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Iteration {
     /// Seconds spent waiting for the batch.
     pub waited: f64,

@@ -3,38 +3,53 @@
 use super::observed::Iteration;
 use std::collections::VecDeque;
 
-/// Consecutive iterations with batches that are fetched concurrently. Such batches arrive together: after a
-/// long wait, the next batches are available immediately, so only the sum is meaningful.
+/// Sliding window of values.
 #[derive(Debug, Default)]
-pub(super) struct IterationWindow {
-    iterations: VecDeque<Iteration>,
-    most: usize,
+pub(super) struct Recent<T> {
+    values: VecDeque<T>,
+    limit: usize,
 }
 
-impl IterationWindow {
-    /// Removes all iterations and changes the size to `most`. A larger previous size is retained, because
-    /// some of the earlier batches might still be in flight.
-    pub(super) fn clear(&mut self, most: usize) {
-        self.iterations.clear();
-        self.most = self.most.max(most).max(1);
-    }
-
-    pub(super) fn most(&self) -> usize {
-        self.most
-    }
-
-    /// Adds an iteration and returns the sum of the last `most` iterations, or `None` if there are not enough
-    /// iterations yet.
-    pub(super) fn add(&mut self, iteration: Iteration) -> Option<Iteration> {
-        if self.iterations.len() >= self.most {
-            self.iterations.pop_front();
+impl<T> Recent<T> {
+    fn push(&mut self, value: T) {
+        if self.values.len() >= self.limit {
+            self.values.pop_front();
         }
-        self.iterations.push_back(iteration);
-        (self.iterations.len() == self.most).then(|| self.sum())
+        self.values.push_back(value);
+    }
+
+    /// Removes all values and changes the size to `limit`.
+    pub(super) fn clear(&mut self, limit: usize) {
+        self.forget();
+        self.limit = limit.max(1);
+    }
+
+    /// Removes all values because they are no longer valid.
+    pub(super) fn forget(&mut self) {
+        self.values.clear();
+    }
+
+    pub(super) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Returns true if at least half of the window is filled, which is enough for a median.
+    pub(super) fn is_full(&self) -> bool {
+        self.values.len() >= self.limit.max(1).div_ceil(2)
+    }
+}
+
+/// A window of consecutive iterations has the size of the batches that are fetched concurrently. Such batches arrive
+/// together: after a long wait, the next batches are available immediately, so only the sum is meaningful.
+impl Recent<Iteration> {
+    /// Adds an iteration and returns the sum of the window, or `None` if there are not enough iterations yet.
+    pub(super) fn add(&mut self, iteration: Iteration) -> Option<Iteration> {
+        self.push(iteration);
+        (self.values.len() == self.limit).then(|| self.sum())
     }
 
     fn sum(&self) -> Iteration {
-        let all = &self.iterations;
+        let all = &self.values;
         let said: Vec<f64> = all.iter().filter_map(|iteration| iteration.on_host).collect();
         Iteration {
             waited: all.iter().map(|iteration| iteration.waited).sum(),
@@ -46,37 +61,11 @@ impl IterationWindow {
     }
 }
 
-/// Sliding window of values.
-#[derive(Debug, Default)]
-pub(super) struct Recent {
-    values: VecDeque<f64>,
-    limit: usize,
-}
-
-impl Recent {
+impl Recent<f64> {
     pub(super) fn add(&mut self, value: f64) {
         if value.is_finite() {
-            if self.values.len() >= self.limit {
-                self.values.pop_front();
-            }
-            self.values.push_back(value);
+            self.push(value);
         }
-    }
-
-    /// Removes all values and changes the size to `most`.
-    pub(super) fn clear(&mut self, most: usize) {
-        self.forget();
-        self.limit = most.max(1);
-    }
-
-    /// Removes all values because they are no longer valid.
-    pub(super) fn forget(&mut self) {
-        self.values.clear();
-    }
-
-    /// Returns true if at least half of the window is filled, which is enough for a median.
-    pub(super) fn is_full(&self) -> bool {
-        self.values.len() >= self.limit.max(1).div_ceil(2)
     }
 
     pub(super) fn median(&self) -> Option<f64> {

@@ -1,5 +1,5 @@
 use super::observed::{Iteration, Observed};
-use super::recent::{IterationWindow, Recent};
+use super::recent::Recent;
 use crate::candidate::Ranked;
 use crate::text::rate;
 use crate::{Bottleneck, Candidate, Planner, Workload};
@@ -35,10 +35,10 @@ pub struct Replanner {
     /// Planned workload.
     job: Workload,
     present: Candidate,
-    host: Recent,
-    trainer: Recent,
-    rate: Recent,
-    bunch: IterationWindow,
+    host: Recent<f64>,
+    trainer: Recent<f64>,
+    rate: Recent<f64>,
+    bunch: Recent<Iteration>,
     settling: u64,
     /// Number of steps that could have been saved since another split became better.
     steps_lost: f64,
@@ -54,7 +54,7 @@ impl Replanner {
             host: Recent::default(),
             trainer: Recent::default(),
             rate: Recent::default(),
-            bunch: IterationWindow::default(),
+            bunch: Recent::default(),
             settling: SETTLING,
             steps_lost: 0.0,
         };
@@ -84,11 +84,12 @@ impl Replanner {
     /// Starts the observation of a new candidate.
     pub fn start(&mut self, candidate: Candidate) {
         let together = self.planner.flow(&candidate).ahead + 1;
-        self.bunch.clear(together);
+        // Keep a larger size, because some of the earlier batches might still be in flight.
+        self.bunch.clear(together.max(self.bunch.limit()));
         // If a bunch has `n` batches, a slow batch affects `n` sums. The window must be long enough for the
         // median to ignore them.
         for recent in [&mut self.host, &mut self.trainer, &mut self.rate] {
-            recent.clear(2 * self.bunch.most() + 1);
+            recent.clear(2 * self.bunch.limit() + 1);
         }
         self.present = candidate;
         self.settling = SETTLING;

@@ -3,6 +3,7 @@
 use super::compare::Comparison;
 use super::{Int8Record, LEAST_SIMILARITY, MIN_SPEEDUP};
 use crate::host_loads::HostLoads;
+use crate::measure::read;
 use crate::{
     Event, Events, Job, Measuring, ProfileFolder, RunFolder, SettingError, TrainerError, blocking, whole_file,
 };
@@ -225,17 +226,10 @@ impl Candidate<'_> {
 
     /// Reads images as network input for calibration and comparison. Images that fail to decode are skipped.
     async fn read(&self) -> Result<(Tensor, Tensor), TrainerError> {
-        let root = self.root;
         let spec = self.recipe()?;
         let mut crops = Vec::new();
         for images in self.images.chunks(READ_AT_ONCE) {
-            let objects: Vec<_> = self
-                .hosts
-                .first(|client| async move { client.read(root, images).await })
-                .await?
-                .into_iter()
-                .flatten()
-                .collect();
+            let objects = read(self.hosts, self.root, images).await?;
             crops.extend(blocking(move || Ok(decode(&objects, &spec))).await?);
         }
         blocking(move || divide(crops, &spec)).await

@@ -5,5 +5,5 @@ mod samples;
 mod trainer;
 
 pub(crate) use hosts::{HostConditions, probe, profiles};
-pub(crate) use samples::{mean_size, spread};
+pub(crate) use samples::{mean_size, read, spread};
 pub(crate) use trainer::{TrainerTask, trainer_profile};

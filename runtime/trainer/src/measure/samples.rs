@@ -1,5 +1,8 @@
 //! Selection of real samples for measurements.
 
+use crate::TrainerError;
+use bytes::Bytes;
+use frostline_client::Hosts;
 use frostline_tensor::is_image_name;
 use frostline_wire::ObjectInfo;
 
@@ -16,6 +19,16 @@ pub(crate) fn spread(objects: &[ObjectInfo], count: usize) -> Vec<ObjectInfo> {
     let count = count.min(all.len());
     let picked = (0..count).filter_map(|index| all.get(index * all.len() / count));
     picked.map(|&object| object.clone()).collect()
+}
+
+/// Reads `objects` of the data root from any host. Objects that cannot be read are skipped.
+pub(crate) async fn read(
+    hosts: &Hosts,
+    root: &str,
+    objects: &[ObjectInfo],
+) -> Result<Vec<Bytes>, TrainerError> {
+    let read = hosts.first(|client| async move { client.read(root, objects).await });
+    Ok(read.await?.into_iter().flatten().collect())
 }
 
 /// Returns the mean of `sizes`, or 0 if the iterator is empty.

@@ -7,9 +7,7 @@ use std::sync::Arc;
 
 /// Source of the next batch. The feed reads it for each batch, so the split can change between batches.
 /// Batches in flight are not affected.
-pub(crate) struct Steering {
-    state: Mutex<SteeringState>,
-}
+pub(crate) struct Steering(Mutex<SteeringState>);
 
 struct SteeringState {
     current: Arc<Source>,
@@ -27,19 +25,16 @@ impl Steering {
 
     /// Uses each source for the given number of training batches and then keeps the last one.
     pub(crate) fn scheduled(first: Arc<Source>, schedule: VecDeque<(u64, Arc<Source>)>) -> Self {
-        let state = SteeringState {
+        Self(Mutex::new(SteeringState {
             max_request_samples: first.request_samples,
             current: first,
             schedule,
-        };
-        Self {
-            state: Mutex::new(state),
-        }
+        }))
     }
 
     /// Returns the source of the next batch of `part`. Training batches advance the schedule.
     pub(crate) fn next(&self, part: Part) -> Arc<Source> {
-        let mut state = self.state.lock();
+        let mut state = self.0.lock();
         if part == Part::Train {
             while state.schedule.front().is_some_and(|(left, _)| *left == 0) {
                 state.schedule.pop_front();
@@ -53,19 +48,19 @@ impl Steering {
     }
 
     pub(crate) fn current(&self) -> Arc<Source> {
-        Arc::clone(&self.state.lock().current)
+        Arc::clone(&self.0.lock().current)
     }
 
     /// Changes the source of later batches.
     pub(crate) fn set_source(&self, source: Arc<Source>) {
-        let mut state = self.state.lock();
+        let mut state = self.0.lock();
         state.max_request_samples = source.request_samples;
         state.current = source;
     }
 
     /// Rounds later requests to whole grants of `grant` samples. Scheduled sources are not changed.
     pub(crate) fn round_to_grants(&self, grant: Option<usize>) {
-        let mut state = self.state.lock();
+        let mut state = self.0.lock();
         let request_samples = round_to_grants(state.max_request_samples, grant);
         if state.schedule.is_empty() && request_samples != state.current.request_samples {
             state.current = Arc::new(Source {

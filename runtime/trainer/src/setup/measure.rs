@@ -1,7 +1,7 @@
 //! Measurements before a job starts.
 
 use super::context::{LinkAndTrainer, Setup};
-use crate::measure::{HostConditions, TrainerTask, probe, profiles, trainer_profile};
+use crate::measure::{HostConditions, TrainerTask, probe, profiles, read, trainer_profile};
 use crate::recipe::{step_settings, views};
 use crate::upload::OnHosts;
 use crate::{Event, Measuring, TrainerError};
@@ -148,17 +148,7 @@ impl Setup<'_> {
             precision: job.device.precision(job.spec.terms.precision),
         };
         let wanted = self.data.feed.train.spread(SAMPLES);
-        let root = &job.spec.data;
-        let wanted = &wanted;
-        let objects = async {
-            Ok(self
-                .measuring
-                .first(|client| async move { client.read(root, wanted).await })
-                .await?
-                .into_iter()
-                .flatten()
-                .collect())
-        };
+        let objects = read(&self.measuring, &job.spec.data, &wanted);
         trainer_profile(task, job.cache.as_ref(), objects).await
     }
 
