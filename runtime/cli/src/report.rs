@@ -28,29 +28,22 @@ pub(crate) fn run(flags: &Report, json: bool) -> Result<()> {
             return Err(Hinted::wrap(error, vec![Step::set("out", Value::Null)]));
         }
     };
-    let folders: Vec<Vec<PathBuf>> = flags
-        .runs
-        .iter()
-        .map(|run| of_sweep(run))
-        .collect::<Result<_>>()?;
-    let inputs = folders.iter().flatten().flat_map(|run| {
+    let mut folders = Vec::new();
+    for run in &flags.runs {
+        folders.extend(of_sweep(run)?);
+    }
+    let mut inputs = folders.iter().flat_map(|run| {
         let names = [layout::CONFIG, layout::EVENTS, layout::PLAN, layout::PREDICTIONS];
         names.map(|name| run.join(name))
     });
-    if inputs
-        .into_iter()
-        .any(|input| whole_file::is_same(&input, &target))
-    {
+    if inputs.any(|input| whole_file::is_same(&input, &target)) {
         bail!(
             "cannot overwrite input {} of the report; choose a different output file",
             target.display()
         );
     }
-    let runs: Vec<Run> = folders
-        .iter()
-        .flatten()
-        .map(|run| Run::read(run))
-        .collect::<Result<_, _>>()?;
+    let runs = folders.iter().map(|run| Run::read(run));
+    let runs: Vec<Run> = runs.collect::<Result<_, _>>()?;
     let page = frostline_report::html(&runs);
     write_file("the report to ", &target, page.as_bytes())?;
     let text = target.display().to_string();

@@ -97,11 +97,8 @@ impl Rehearsal {
             .map(|leg| Ok((leg.steps, self.source(leg, flow)?)))
             .collect::<Result<VecDeque<_>, TrainerError>>()?;
         let steering = Steering::scheduled(self.source(first, flow)?, schedule);
-        tokio::select! {
-            biased;
-            () = cancel.cancelled() => Err(TrainerError::Cancelled),
-            ran = self.train_legs(legs, steering, flow, events) => ran,
-        }
+        let ran = cancel.run_until_cancelled(self.train_legs(legs, steering, flow, events));
+        ran.await.unwrap_or(Err(TrainerError::Cancelled))
     }
 
     fn source(&self, leg: &Leg, flow: FetchLimits) -> Result<Arc<Source>, TrainerError> {

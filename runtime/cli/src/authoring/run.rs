@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail};
 use frostline_engine::Device;
 use frostline_sandbox::{Call, Extracted, Limits, Sandbox, SandboxConfig, Usage};
 use frostline_tensor::{DType, OpErrorCode, SampleRef};
+use frostline_trainer::last_cut_before_head;
 use serde::Serialize;
 use std::collections::HashSet;
 use std::time::Instant;
@@ -119,7 +120,7 @@ pub(super) async fn extract(flags: &RunGuest) -> Result<(Report, Extracted)> {
     let model = LocalModel::read(&flags.model, &flags.interface)?;
     let split = match &flags.split {
         Some(split) => split.clone(),
-        None => model.last_cut()?,
+        None => last_cut_before_head(&model.model)?,
     };
     let view = model.view.clone();
     let device: Device = flags.device.parse()?;

@@ -12,7 +12,6 @@ use frostline_images::{BatchLoader, ByteSource, DecodePool, LoaderOptions, Reser
 use frostline_objects::{LARGEST_READ, Store};
 use frostline_sandbox::{Allowance, CallContext, CutView, Labels, Limits, ModelView};
 use frostline_tensor::{BoxFuture, OpError, SampleRef, Stage};
-use frostline_trainer::last_cut_before_head;
 use frostline_wire::TensorInfo;
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +22,7 @@ pub(super) fn read_guest(file: &Path) -> Result<Vec<u8>> {
 
 /// A network from a file, for guests and for lanes.
 pub(super) struct LocalModel {
-    model: Model,
+    pub(super) model: Model,
     /// The model's description for guests.
     pub(super) view: Arc<ModelView>,
 }
@@ -74,11 +73,6 @@ impl LocalModel {
         );
         Model::admit(file.into(), &limits.model)?;
         Ok(size)
-    }
-
-    /// Returns the default cut, which is the last one before the classifier.
-    pub(super) fn last_cut(&self) -> Result<String> {
-        Ok(last_cut_before_head(&self.model)?)
     }
 }
 

@@ -45,11 +45,8 @@ pub async fn evaluate(
     cancel: CancellationToken,
 ) -> Result<Evaluation, TrainerError> {
     let hosts = hosts.into().for_job(notices(&events));
-    tokio::select! {
-        biased;
-        () = cancel.cancelled() => Err(TrainerError::Cancelled),
-        evaluation = run(&job, &hosts, &events) => evaluation,
-    }
+    let evaluation = cancel.run_until_cancelled(run(&job, &hosts, &events));
+    evaluation.await.unwrap_or(Err(TrainerError::Cancelled))
 }
 
 async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Evaluation, TrainerError> {

@@ -83,11 +83,8 @@ async fn tune(
     let JobContext { hosts, events, .. } = context;
     // Boxed, because the future of the preparation is large.
     let begun = Box::pin(TrainingLoop::start(context, folder));
-    let training = tokio::select! {
-        biased;
-        () = context.cancel.cancelled() => return Err(TrainerError::Cancelled),
-        training = begun => training?,
-    };
+    let training = context.cancel.run_until_cancelled(begun).await;
+    let training = training.unwrap_or(Err(TrainerError::Cancelled))?;
     let Tuned {
         model,
         test,
@@ -112,11 +109,8 @@ async fn tune(
         return Err(error);
     }
     if !test.is_empty() {
-        tokio::select! {
-            biased;
-            () = context.cancel.cancelled() => {}
-            () = measure(&context, model, test) => {}
-        }
+        let measured = measure(&context, model, test);
+        context.cancel.run_until_cancelled(measured).await;
     }
     for (host, seconds) in hosts.stage_seconds() {
         events(Event::HostTime { host, seconds });

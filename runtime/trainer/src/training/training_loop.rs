@@ -58,25 +58,18 @@ impl TrainingLoop<'_> {
         }
     }
 
-    /// Returns true if early stopping applies, and emits an event in this case.
+    /// Returns true if the best epoch is older than the configured number of epochs, and emits an event in this case.
     fn check_early_stop(&self) -> bool {
-        let out = self.is_early_stop();
-        if let Some(best) = self.run.best.as_ref().filter(|_| out) {
-            (self.context.events)(Event::EarlyStop {
-                epoch: self.run.progress.epoch.saturating_sub(1),
-                best: best.note.epoch,
-            });
-        }
-        out
-    }
-
-    /// Returns true if the best epoch is older than the configured number of epochs.
-    fn is_early_stop(&self) -> bool {
         let (Some(patience), Some(best)) = (self.context.job.spec.patience, self.run.best.as_ref()) else {
             return false;
         };
+        let best = best.note.epoch;
         let epoch = self.run.progress.epoch.saturating_sub(1);
-        epoch.saturating_sub(best.note.epoch) >= patience
+        let stops = epoch.saturating_sub(best) >= patience;
+        if stops {
+            (self.context.events)(Event::EarlyStop { epoch, best });
+        }
+        stops
     }
 
     /// Starts a phase that trains more layers.
@@ -99,11 +92,8 @@ impl TrainingLoop<'_> {
         // The cache is replaced together with the phase.
         self.report_cache_problems();
         // Boxed, because the future is large and deeply nested.
-        self.prepared = tokio::select! {
-            biased;
-            () = self.context.cancel.cancelled() => return Err(TrainerError::Cancelled),
-            prepared = Box::pin(prepared) => prepared?,
-        };
+        let prepared = self.context.cancel.run_until_cancelled(Box::pin(prepared)).await;
+        self.prepared = prepared.unwrap_or(Err(TrainerError::Cancelled))?;
         let layers = self.prepared.suffix.clone();
         let parts = parts(self.context.job, &mut self.prepared, phase)?;
         self.run.unfreeze(parts, layers).await?;

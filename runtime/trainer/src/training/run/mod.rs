@@ -183,11 +183,8 @@ impl Run {
 
     /// Waits for the next batch, or fails if the job is cancelled.
     async fn next(&mut self) -> Result<Batch, TrainerError> {
-        tokio::select! {
-            biased;
-            () = self.stop.cancelled() => Err(TrainerError::Cancelled),
-            batch = self.feed.next() => batch,
-        }
+        let batch = self.stop.run_until_cancelled(self.feed.next()).await;
+        batch.unwrap_or(Err(TrainerError::Cancelled))
     }
 
     /// Collects the statistics of the features over all training samples, and standardizes the suffix.
@@ -361,11 +358,8 @@ impl Run {
             |suffix, split, rows| at_freeze_cut(suffix, split, rows, Suffix::predict),
             &self.events,
         );
-        tokio::select! {
-            biased;
-            () = self.stop.cancelled() => Err(TrainerError::Cancelled),
-            validation = validation => validation,
-        }
+        let validation = self.stop.run_until_cancelled(validation).await;
+        validation.unwrap_or(Err(TrainerError::Cancelled))
     }
 }
 
