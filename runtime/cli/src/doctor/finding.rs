@@ -49,13 +49,6 @@ impl Finding {
         }
     }
 
-    pub(super) fn and(self, advice: impl Into<String>) -> Self {
-        Self {
-            advice: Some(advice.into()),
-            ..self
-        }
-    }
-
     /// Appends `step` to the advice, if the command line of this process can be changed like that.
     pub(super) fn or(self, step: &Step) -> Self {
         let step = CommandLine::of_process().text(step);

@@ -1,6 +1,6 @@
 //! Checks of the library, the GPU, the walls and a data root on this machine.
 
-use super::finding::Finding;
+use super::finding::{Finding, State};
 use crate::hints::Step;
 use crate::host::embedded_root;
 use crate::output::bytes;
@@ -79,9 +79,10 @@ pub(super) fn walls(device: Device, required: bool) -> Finding {
             "keep hosts with a GPU to tenants that trust each other (see the page security.md)",
         ),
     };
-    match required {
-        true => Finding::fails("walls", found, advice),
-        false => Finding::skipped("walls", found).and(advice),
+    let state = if required { State::Fails } else { State::Skipped };
+    Finding {
+        state,
+        ..Finding::fails("walls", found, advice)
     }
 }
 

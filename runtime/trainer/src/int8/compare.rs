@@ -30,12 +30,6 @@ pub(super) struct Comparison {
     pub(super) options: SessionOptions,
 }
 
-/// Activations at the freeze cut, and seconds per batch.
-struct TimedRows {
-    rows: Tensor,
-    seconds: f64,
-}
-
 /// Layers between two cuts with the largest added error.
 struct LeastPrecise {
     /// Module name of the later cut.
@@ -56,14 +50,14 @@ impl Comparison {
             .iter()
             .for_each(|outputs| calibration.add(outputs));
         let ranges = calibration.ranges();
-        let exact = self.time(&self.model, interrupt)?;
+        let (exact, exact_seconds) = self.time(&self.model, interrupt)?;
         let mut scheme = Scheme::new(self.weights);
         let mut worst = None;
         let mut rounds = ROUNDS;
         loop {
             let quantized = quantize(&self.model, &self.freeze, &ranges, &scheme)?;
-            let rows = self.time(&quantized.model, interrupt)?;
-            let cosine = cosine(&exact.rows, &rows.rows);
+            let (rows, seconds) = self.time(&quantized.model, interrupt)?;
+            let cosine = cosine(&exact, &rows);
             if cosine < LEAST_SIMILARITY
                 && rounds > 0
                 && let Some(least_precise) = self.least_precise(&quantized.model, &scheme, interrupt)?
@@ -78,7 +72,7 @@ impl Comparison {
             }
             return Ok(Int8Record {
                 cosine,
-                speedup: exact.seconds / rows.seconds,
+                speedup: exact_seconds / seconds,
                 quantized_layers: quantized.quantized_layers,
                 layers: quantized.layers,
                 used: false,
@@ -137,17 +131,15 @@ impl Comparison {
     }
 
     /// Computes activations at the freeze cut for the held-out images, and measures the time per batch.
-    fn time(&self, model: &Model, interrupt: &Interrupt) -> Result<TimedRows, TrainerError> {
+    fn time(&self, model: &Model, interrupt: &Interrupt) -> Result<(Tensor, f64), TrainerError> {
         let part = model.slice(None, Some(&self.freeze))?;
         let rows = self.run_batches(&part, &self.held_out, interrupt)?;
         let rows: Vec<Tensor> = rows.into_iter().flatten().map(|(_, rows)| rows).collect();
         let mut session = self.open(&part, interrupt)?;
         let input = part.input_name()?;
         let batch = self.first_batch()?;
-        Ok(TimedRows {
-            rows: Tensor::concat_rows(&rows)?,
-            seconds: timed(|| session.run_until(&[(input, &batch)], interrupt).map_err(engine))?.1,
-        })
+        let (_, seconds) = timed(|| session.run_until(&[(input, &batch)], interrupt).map_err(engine))?;
+        Ok((Tensor::concat_rows(&rows)?, seconds))
     }
 
     fn first_batch(&self) -> Result<Tensor, TrainerError> {

@@ -3,14 +3,8 @@ use crate::measure::profiles;
 use frostline_client::Hosts;
 use frostline_primitives::Backoff;
 use frostline_wire::{Profile, ProfileRequest};
-use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
-
-/// Initial delay between attempts to get a profile while the job runs. A busy host does not become idle
-/// within seconds, and a profile can slow down other tenants more than a bad split slows down the job.
-const FIRST: Duration = Duration::from_secs(30);
-const LONGEST: Duration = Duration::from_secs(600);
 
 /// Initially unavailable profile of the hosts. It is requested in the background until this value is dropped.
 pub(crate) struct AwaitedProfile {
@@ -19,18 +13,8 @@ pub(crate) struct AwaitedProfile {
 }
 
 impl AwaitedProfile {
-    /// Requests the profile from `hosts` with increasing delays.
-    pub(crate) fn ask(hosts: &Hosts, request: ProfileRequest, events: &Events) -> Self {
-        Self::ask_after(Backoff::new(FIRST, LONGEST), hosts, request, events)
-    }
-
-    /// [`AwaitedProfile::ask`] with custom delays.
-    pub(crate) fn ask_after(
-        mut pauses: Backoff,
-        hosts: &Hosts,
-        request: ProfileRequest,
-        events: &Events,
-    ) -> Self {
+    /// Requests the profile from `hosts` after each of `pauses`.
+    pub(crate) fn ask(mut pauses: Backoff, hosts: &Hosts, request: ProfileRequest, events: &Events) -> Self {
         let (sender, coming) = oneshot::channel();
         let hosts = hosts.clone();
         let events = events.clone();

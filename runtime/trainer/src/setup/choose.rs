@@ -8,7 +8,14 @@ use crate::replan::{AwaitedProfile, Watch};
 use crate::{Event, Policy, ProfileState, TrainerError};
 use frostline_client::ClientError;
 use frostline_plan::{ChosenSplit, LayersLocation, Planner};
+use frostline_primitives::Backoff;
 use frostline_wire::ErrorClass;
+use std::time::Duration;
+
+/// Initial delay between attempts to get a profile while the job runs. A busy host does not become idle
+/// within seconds, and a profile can slow down other tenants more than a bad split slows down the job.
+const FIRST_PAUSE: Duration = Duration::from_secs(30);
+const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 
 /// A split, with a watch if the planner chose it.
 type WatchedSplit = (ChosenSplit, Option<Watch>);
@@ -70,7 +77,8 @@ impl Setup<'_> {
             return Ok((offer.without_layers(&error.to_string())?, None));
         }
         let again = measured.profile_errors.iter().all(ClientError::may_pass_later);
-        let awaited = again.then(|| AwaitedProfile::ask(&self.measuring, request, self.events));
+        let pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        let awaited = again.then(|| AwaitedProfile::ask(pauses, &self.measuring, request, self.events));
         self.start_unprofiled(offer, planner, error, awaited)
     }
 

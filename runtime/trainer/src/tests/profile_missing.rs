@@ -371,7 +371,7 @@ fn awaited(host: &FakeHost) -> AwaitedProfile {
     let pauses = Backoff::seeded(Duration::from_millis(1), Duration::from_millis(5), 1);
     let told: Events = Arc::new(|_| ());
     let hosts = HostClient::new(&host.url, None).unwrap().into();
-    AwaitedProfile::ask_after(pauses, &hosts, request(), &told)
+    AwaitedProfile::ask(pauses, &hosts, request(), &told)
 }
 
 #[tokio::test]
