@@ -33,7 +33,7 @@ impl Guest {
     /// Memory of the loaded guest in bytes: its compiled image, and a third of this for tables and types. Calls need
     /// additional memory.
     pub fn loaded_bytes(&self) -> u64 {
-        let image = self.shared.pre.instance_pre().component().image_range();
+        let image = self.pre.instance_pre().component().image_range();
         let bytes = (image.end.addr() - image.start.addr()) as u64;
         bytes + bytes / 3
     }
