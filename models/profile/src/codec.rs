@@ -4,7 +4,7 @@ use crate::ProfileError;
 use bytes::Bytes;
 use frostline_tensor::Tensor;
 use frostline_wire::{
-    ActivationReader, ActivationWriter, Encoded, Encoding, FrameError, RowFormat, RowValue,
+    ActivationReader, ActivationWriter, Encoded, Encoding, FrameError, RowFormat, RowValue, Values,
 };
 use std::time::{Duration, Instant};
 
@@ -66,8 +66,8 @@ enum Decoded {
 impl Decoded {
     fn for_format(format: &RowFormat) -> Result<Self, FrameError> {
         let width = format.width()?.unwrap_or(0);
-        Ok(match format {
-            RowFormat::U8(_) => Self::U8(vec![0; width]),
+        Ok(match format.values() {
+            Some(Values::U8) => Self::U8(vec![0; width]),
             _ => Self::F32(vec![0.0; width]),
         })
     }
@@ -103,7 +103,7 @@ fn read(mut reader: ActivationReader, pieces: Vec<Bytes>, decoded: &mut Decoded)
 mod tests {
     use super::*;
     use frostline_tensor::Data;
-    use frostline_wire::{Compression, Values};
+    use frostline_wire::Compression;
 
     #[test]
     fn every_encoding_is_measured_and_smaller_ones_are() {

@@ -1,19 +1,9 @@
 //! Measurement of encodings with real rows.
 
 use crate::{ProfileError, measure_encoding};
-use frostline_tensor::Tensor;
-use frostline_wire::{Compression, Encoded, Encoding};
+use frostline_tensor::{PixelFormat, Tensor};
+use frostline_wire::{Compression, Encoded, Encoding, Values};
 use std::collections::BTreeMap;
-
-const ACTIVATION_ENCODINGS: [Encoding; 7] = [
-    Encoding::F32,
-    Encoding::F16,
-    Encoding::INT8,
-    Encoding::F16.with(Compression::Lz4),
-    Encoding::F16.with(Compression::Zstd),
-    Encoding::INT8.with(Compression::Lz4),
-    Encoding::INT8.with(Compression::Zstd),
-];
 
 /// Maximum size of the encoded rows in bytes, unless [`ROWS`] rows are larger. This is sufficient for
 /// durations above clock noise, and limits the time for large cuts such as the first one of VGG19 (13 MB per
@@ -23,13 +13,22 @@ const BYTES: usize = 16 << 20;
 /// Minimum number of encoded rows, because the compression ratio depends on the sample.
 const ROWS: usize = 2;
 
-/// Measures activations in all encodings. The keys are names of encodings.
+/// Measures activations in all encodings. The keys are names of encodings. Compression is only measured with
+/// lossy element types.
 ///
 /// # Errors
 /// Returns [`ProfileError::Frame`] if an answer cannot contain these rows.
 pub(crate) fn encoded_activations(rows: &Tensor) -> Result<BTreeMap<String, Encoded>, ProfileError> {
     let rows = some_rows(rows)?;
-    measured(ACTIVATION_ENCODINGS.map(|encoding| (encoding, &rows)))
+    let encodings = Values::ALL
+        .into_iter()
+        .flat_map(|values| Compression::ALL.map(|compression| Encoding { values, compression }));
+    measured(
+        encodings
+            .filter(|encoding| encoding.values.pixel_format() == PixelFormat::F32)
+            .filter(|encoding| encoding.values.is_lossy() || encoding.compression == Compression::None)
+            .map(|encoding| (encoding, &rows)),
+    )
 }
 
 /// Measures pixels for the split `input`: `u8` before normalization, and `f32` after it. The keys are names
@@ -47,8 +46,8 @@ pub fn encoded_pixels(
     ])
 }
 
-fn measured<const N: usize>(
-    rows: [(Encoding, &Tensor); N],
+fn measured<'a>(
+    rows: impl IntoIterator<Item = (Encoding, &'a Tensor)>,
 ) -> Result<BTreeMap<String, Encoded>, ProfileError> {
     let rows = rows.into_iter();
     rows.map(|(encoding, rows)| Ok((encoding.to_string(), measure_encoding(rows, encoding)?)))

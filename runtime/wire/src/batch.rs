@@ -1,7 +1,7 @@
 //! Decoded record batches.
 
 use crate::rows::row_error;
-use crate::{FrameError, RowFormat, RowValue};
+use crate::{FrameError, RowFormat, RowValue, Values};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     ArrowPrimitiveType, Float16Type, Float32Type, Int8Type, UInt8Type, UInt32Type, UInt64Type,
@@ -73,15 +73,17 @@ impl ActivationBatch {
             (RowFormat::Object, _) => {
                 Columns::Objects(values.as_binary_opt::<i64>().ok_or_else(type_mismatch)?.clone())
             }
-            (RowFormat::F32(_), _) => Columns::F32(Lists::from_column(values)?),
-            (RowFormat::U8(_), _) => Columns::U8(Lists::from_column(values)?),
-            (RowFormat::F16(_), _) => Columns::F16(Lists::from_column(values)?),
-            (RowFormat::Int8(_), [scales, offsets, ..]) => Columns::Int8(Box::new(Int8Columns {
-                values: Lists::from_column(values)?,
-                scales: Lists::from_column(scales)?,
-                offsets: Lists::from_column(offsets)?,
-            })),
-            (RowFormat::Int8(_), _) => return Err(type_mismatch()),
+            (RowFormat::Tensor(Values::F32, _), _) => Columns::F32(Lists::from_column(values)?),
+            (RowFormat::Tensor(Values::U8, _), _) => Columns::U8(Lists::from_column(values)?),
+            (RowFormat::Tensor(Values::F16, _), _) => Columns::F16(Lists::from_column(values)?),
+            (RowFormat::Tensor(Values::Int8, _), [scales, offsets, ..]) => {
+                Columns::Int8(Box::new(Int8Columns {
+                    values: Lists::from_column(values)?,
+                    scales: Lists::from_column(scales)?,
+                    offsets: Lists::from_column(offsets)?,
+                }))
+            }
+            (RowFormat::Tensor(Values::Int8, _), _) => return Err(type_mismatch()),
         };
         let exact = others.last().filter(|_| format.falls_back());
         let exact = exact.map(|exact| ExactRows::from_column(exact, format));

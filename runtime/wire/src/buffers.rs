@@ -64,10 +64,13 @@ fn add_bounds(column: &DataType, rows: usize, width: usize, bounds: &mut Vec<Buf
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Values;
 
     #[test]
     fn buffers_are_bounded_by_the_rows_there_are() {
-        let bounds = RowFormat::Int8(vec![2, 64]).buffers(3, true).unwrap();
+        let bounds = RowFormat::Tensor(Values::Int8, vec![2, 64])
+            .buffers(3, true)
+            .unwrap();
         let expected = [
             // position
             (1, 64),

@@ -20,20 +20,8 @@ impl ActivationBatch {
 
     fn checksum(&self, row: usize) -> u64 {
         let mut hash = u64::from(self.position(row));
-        match self.value(row) {
-            Some(RowValue::Object(bytes) | RowValue::U8(bytes)) => add(&mut hash, bytes),
-            Some(RowValue::F32(values)) => add(&mut hash, values.to_byte_slice()),
-            Some(RowValue::F16(values)) => add(&mut hash, values.to_byte_slice()),
-            Some(RowValue::Int8 {
-                values,
-                scales,
-                offsets,
-            }) => {
-                add(&mut hash, values.to_byte_slice());
-                add(&mut hash, scales.to_byte_slice());
-                add(&mut hash, offsets.to_byte_slice());
-            }
-            None => {}
+        for part in self.value(row).iter().flat_map(RowValue::parts) {
+            add(&mut hash, part);
         }
         if let Some(exact) = self.exact(row) {
             add(&mut hash, exact.to_byte_slice());

@@ -1,12 +1,13 @@
 //! Conversion of tensors to the columns between `position` and `error`.
 
 use crate::rows::exact_field;
-use crate::{FrameError, RowFormat};
+use crate::{FrameError, RowFormat, Values};
+use arrow_array::cast::AsArray;
 use arrow_array::types::{ArrowPrimitiveType, Float16Type, Float32Type, Int8Type, UInt8Type};
 use arrow_array::{ArrayRef, FixedSizeListArray, LargeListArray, PrimitiveArray, new_null_array};
 use arrow_buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::DataType;
-use frostline_tensor::{Data, exceeds_f16, quantize, to_f16};
+use frostline_tensor::{Data, PixelFormat, exceeds_f16, quantize, to_f16};
 use half::f16;
 use std::sync::Arc;
 
@@ -15,8 +16,8 @@ use std::sync::Arc;
 pub(crate) fn columns(format: &RowFormat, values: Data) -> Result<Vec<ArrayRef>, FrameError> {
     let width = format.width()?.unwrap_or(1);
     match (format, values) {
-        (RowFormat::F16(_), Data::F32(values)) => halves(format, &values, width),
-        (RowFormat::Int8(_), Data::F32(values)) => int8_columns(format, &values, width),
+        (RowFormat::Tensor(Values::F16, _), Data::F32(values)) => halves(format, &values, width),
+        (RowFormat::Tensor(Values::Int8, _), Data::F32(values)) => int8_columns(format, &values, width),
         (_, Data::F32(values)) => Ok(vec![list::<Float32Type>(format.column_type()?, values, None)?]),
         (_, Data::U8(values)) => Ok(vec![list::<UInt8Type>(format.column_type()?, values, None)?]),
         (_, other) => Err(FrameError::Rows {
@@ -28,25 +29,19 @@ pub(crate) fn columns(format: &RowFormat, values: Data) -> Result<Vec<ArrayRef>,
 
 /// Returns the columns for a row without an activation. Arrow's layout requires elements even for null rows.
 pub(crate) fn null_row(format: &RowFormat) -> Result<Vec<ArrayRef>, FrameError> {
-    let Some(width) = format.width()? else {
+    let Some((width, values)) = format.width()?.zip(format.values()) else {
         return Ok(vec![new_null_array(&DataType::LargeBinary, 1)]);
     };
-    let column = format.column_type()?;
-    let null = Some(NullBuffer::new_null(1));
-    let mut columns = vec![match format {
-        RowFormat::F32(_) => list::<Float32Type>(column, vec![0.0; width], null)?,
-        RowFormat::F16(_) => list::<Float16Type>(column, vec![f16::ZERO; width], null)?,
-        RowFormat::Int8(_) => list::<Int8Type>(column, vec![0; width], null)?,
-        RowFormat::Object | RowFormat::U8(_) => list::<UInt8Type>(column, vec![0; width], null)?,
-    }];
-    if matches!(format, RowFormat::Int8(_)) {
-        let zeros = list::<Float32Type>(format.scales_type()?, vec![0.0; format.slices()], None)?;
-        columns.extend([Arc::clone(&zeros), zeros]);
-    }
-    if format.falls_back() {
-        let mut exact = ExactBuilder::default();
-        exact.push_null();
-        columns.push(exact.column()?);
+    let zeros = match values.pixel_format() {
+        PixelFormat::U8 => Data::U8(vec![0; width]),
+        PixelFormat::F32 => Data::F32(vec![0.0; width]),
+    };
+    let mut columns = columns(format, zeros)?;
+    if let Some(activation) = columns.first_mut() {
+        let (field, length, elements, _) = activation.as_fixed_size_list().clone().into_parts();
+        let null = Some(NullBuffer::new_null(1));
+        let row = FixedSizeListArray::try_new(field, length, elements, null);
+        *activation = Arc::new(row.map_err(FrameError::encode)?);
     }
     Ok(columns)
 }

@@ -1,4 +1,6 @@
 use crate::RowFormat;
+use arrow_schema::DataType;
+use frostline_tensor::PixelFormat;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -83,12 +85,39 @@ impl Values {
     pub const ALL: [Self; 4] = [Self::F32, Self::U8, Self::F16, Self::Int8];
 
     /// Returns the row format for samples of `shape` with this element type.
-    pub fn rows(self, shape: Vec<usize>) -> RowFormat {
+    pub const fn rows(self, shape: Vec<usize>) -> RowFormat {
+        RowFormat::Tensor(self, shape)
+    }
+
+    /// Returns true if decoded activations can differ from the originals. Rows that the element type cannot
+    /// represent are then sent as `f32`.
+    pub const fn is_lossy(self) -> bool {
         match self {
-            Self::F32 => RowFormat::F32(shape),
-            Self::U8 => RowFormat::U8(shape),
-            Self::F16 => RowFormat::F16(shape),
-            Self::Int8 => RowFormat::Int8(shape),
+            Self::F32 | Self::U8 => false,
+            Self::F16 | Self::Int8 => true,
+        }
+    }
+
+    /// Returns true if each slice of a row has a scale and an offset.
+    pub(crate) const fn has_scales(self) -> bool {
+        matches!(self, Self::Int8)
+    }
+
+    /// Returns the format of the pixels that are encoded with this element type at the split `input`.
+    pub const fn pixel_format(self) -> PixelFormat {
+        match self {
+            Self::U8 => PixelFormat::U8,
+            Self::F32 | Self::F16 | Self::Int8 => PixelFormat::F32,
+        }
+    }
+
+    /// Returns the type of an element in Arrow.
+    pub(crate) const fn arrow_type(self) -> DataType {
+        match self {
+            Self::F32 => DataType::Float32,
+            Self::U8 => DataType::UInt8,
+            Self::F16 => DataType::Float16,
+            Self::Int8 => DataType::Int8,
         }
     }
 }

@@ -1,3 +1,4 @@
+use arrow_buffer::ToByteSlice;
 use frostline_tensor::{Affine, dequantize, from_f16};
 use half::f16;
 
@@ -25,18 +26,24 @@ pub enum RowValue<'a> {
 }
 
 impl RowValue<'_> {
+    /// Returns the bytes of the elements, followed by those of scales and offsets if there are any.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        let scales = match self {
+            Self::Int8 { scales, offsets, .. } => Some([scales.to_byte_slice(), offsets.to_byte_slice()]),
+            _ => None,
+        };
+        let elements = match self {
+            Self::Object(bytes) | Self::U8(bytes) => bytes,
+            Self::F32(values) => values.to_byte_slice(),
+            Self::F16(values) => values.to_byte_slice(),
+            Self::Int8 { values, .. } => values.to_byte_slice(),
+        };
+        std::iter::once(elements).chain(scales.into_iter().flatten())
+    }
+
     /// Returns the size of the value in bytes.
     pub fn byte_len(&self) -> usize {
-        match self {
-            Self::Object(bytes) | Self::U8(bytes) => bytes.len(),
-            Self::F32(values) => size_of_val(*values),
-            Self::F16(values) => size_of_val(*values),
-            Self::Int8 {
-                values,
-                scales,
-                offsets,
-            } => values.len() + size_of_val(*scales) + size_of_val(*offsets),
-        }
+        self.parts().map(<[u8]>::len).sum()
     }
 
     /// Decodes the activation into `into`. Returns false if the length differs, or if the value is an object

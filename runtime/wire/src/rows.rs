@@ -1,6 +1,6 @@
 //! Columns of answers, and validation of schemas.
 
-use crate::{FrameError, RowFormat};
+use crate::{FrameError, RowFormat, Values};
 use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
 use arrow_schema::{DataType, Field, Fields, Schema};
 use frostline_tensor::{OpError, OpErrorCode, Shape};
@@ -73,17 +73,20 @@ impl RowFormat {
     /// # Errors
     /// Returns the same errors as [`RowFormat::width`].
     pub fn row_bytes(&self) -> Result<Option<u64>, FrameError> {
-        let scales = (self.slices() as u64).saturating_mul(8);
-        Ok(self.width()?.map(|width| match self {
-            Self::Object | Self::U8(_) => width as u64,
-            Self::F32(_) => width as u64 * 4,
-            Self::F16(_) => width as u64 * 2,
-            Self::Int8(_) => scales.saturating_add(width as u64),
-        }))
+        let Some((width, values)) = self.width()?.zip(self.values()) else {
+            return Ok(None);
+        };
+        let scales = if values.has_scales() {
+            (self.slices() as u64).saturating_mul(8)
+        } else {
+            0
+        };
+        let element = values.arrow_type().primitive_width().unwrap_or(0) as u64;
+        Ok(Some(scales.saturating_add(element * width as u64)))
     }
 
-    /// Returns the maximum number of bytes of a row before compression, or `None` for objects. For `f16` and
-    /// `int8`, this includes the f32 values and the unused encoded values.
+    /// Returns the maximum number of bytes of a row before compression, or `None` for objects. For lossy
+    /// element types, this includes the f32 values and the unused encoded values.
     fn largest_row_bytes(&self) -> Result<Option<u64>, FrameError> {
         let exact = if self.falls_back() {
             self.width()?.unwrap_or(0) as u64 * 4
@@ -105,7 +108,7 @@ impl RowFormat {
 
     /// Returns true if rows that do not fit are stored as `f32`.
     pub(crate) fn falls_back(&self) -> bool {
-        matches!(self, Self::F16(_) | Self::Int8(_))
+        self.values().is_some_and(Values::is_lossy)
     }
 
     /// Returns the Arrow schema of an answer.
@@ -114,7 +117,7 @@ impl RowFormat {
             Field::new(POSITION, DataType::UInt32, false),
             self.activation_field()?,
         ];
-        if matches!(self, Self::Int8(_)) {
+        if self.values().is_some_and(Values::has_scales) {
             let scales = self.scales_type()?;
             fields.push(Field::new(SCALE, scales.clone(), false));
             fields.push(Field::new(OFFSET, scales, false));
@@ -146,20 +149,11 @@ impl RowFormat {
         )
     }
 
-    fn element_type(&self) -> DataType {
-        match self {
-            Self::Object | Self::U8(_) => DataType::UInt8,
-            Self::F32(_) => DataType::Float32,
-            Self::F16(_) => DataType::Float16,
-            Self::Int8(_) => DataType::Int8,
-        }
-    }
-
     /// Returns the storage type of the column `activation`.
     pub(crate) fn column_type(&self) -> Result<DataType, FrameError> {
-        match self.width()? {
+        match self.width()?.zip(self.values()) {
             None => Ok(DataType::LargeBinary),
-            Some(width) => list_type(self.element_type(), width),
+            Some((width, values)) => list_type(values.arrow_type(), width),
         }
     }
 
@@ -271,7 +265,7 @@ mod tests {
     fn rows_arrow_cannot_count_are_refused() {
         for shape in [vec![usize::MAX, 2], vec![1 << 16, 1 << 15], vec![3, 0]] {
             assert!(matches!(
-                RowFormat::F32(shape).schema(false),
+                RowFormat::Tensor(Values::F32, shape).schema(false),
                 Err(FrameError::Format { .. })
             ));
         }
@@ -281,11 +275,11 @@ mod tests {
     fn only_its_own_schema_passes() {
         let formats = [
             RowFormat::Object,
-            RowFormat::F32(vec![2, 6]),
-            RowFormat::F32(vec![3, 4]),
-            RowFormat::U8(vec![2, 6]),
-            RowFormat::F16(vec![2, 6]),
-            RowFormat::Int8(vec![2, 6]),
+            RowFormat::Tensor(Values::F32, vec![2, 6]),
+            RowFormat::Tensor(Values::F32, vec![3, 4]),
+            RowFormat::Tensor(Values::U8, vec![2, 6]),
+            RowFormat::Tensor(Values::F16, vec![2, 6]),
+            RowFormat::Tensor(Values::Int8, vec![2, 6]),
         ];
         for (i, left) in formats.iter().enumerate() {
             for (k, right) in formats.iter().enumerate() {
@@ -299,13 +293,25 @@ mod tests {
 
     #[test]
     fn a_scalar_per_sample_is_one_element() {
-        assert_eq!(RowFormat::F32(vec![]).width(), Ok(Some(1)));
-        assert_eq!(RowFormat::F32(vec![2, 3]).row_bytes(), Ok(Some(24)));
-        assert_eq!(RowFormat::U8(vec![2, 3]).row_bytes(), Ok(Some(6)));
+        assert_eq!(RowFormat::Tensor(Values::F32, vec![]).width(), Ok(Some(1)));
+        assert_eq!(
+            RowFormat::Tensor(Values::F32, vec![2, 3]).row_bytes(),
+            Ok(Some(24))
+        );
+        assert_eq!(RowFormat::Tensor(Values::U8, vec![2, 3]).row_bytes(), Ok(Some(6)));
         assert_eq!(RowFormat::Object.row_bytes(), Ok(None));
-        assert_eq!(RowFormat::F16(vec![2, 3]).row_bytes(), Ok(Some(12)));
-        assert_eq!(RowFormat::F16(vec![2, 3]).largest_row_bytes(), Ok(Some(36)));
-        assert_eq!(RowFormat::Int8(vec![2, 3]).row_bytes(), Ok(Some(14)));
+        assert_eq!(
+            RowFormat::Tensor(Values::F16, vec![2, 3]).row_bytes(),
+            Ok(Some(12))
+        );
+        assert_eq!(
+            RowFormat::Tensor(Values::F16, vec![2, 3]).largest_row_bytes(),
+            Ok(Some(36))
+        );
+        assert_eq!(
+            RowFormat::Tensor(Values::Int8, vec![2, 3]).row_bytes(),
+            Ok(Some(14))
+        );
     }
 
     #[test]
@@ -318,7 +324,11 @@ mod tests {
             (vec![197, 768], 197),
             (vec![3, usize::MAX, 2], 3),
         ] {
-            assert_eq!(RowFormat::Int8(shape.clone()).slices(), slices, "{shape:?}");
+            assert_eq!(
+                RowFormat::Tensor(Values::Int8, shape.clone()).slices(),
+                slices,
+                "{shape:?}"
+            );
         }
     }
 }

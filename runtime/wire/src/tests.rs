@@ -3,7 +3,9 @@
 mod checksums;
 mod encodings;
 
-use crate::{ActivationReader, ActivationWriter, Compression, FrameError, RowFailure, RowFormat, RowValue};
+use crate::{
+    ActivationReader, ActivationWriter, Compression, FrameError, RowFailure, RowFormat, RowValue, Values,
+};
 use bytes::Bytes;
 use frostline_tensor::{Data, OpError, OpErrorCode, Tensor};
 use proptest::prelude::*;
@@ -105,7 +107,7 @@ fn elements(format: &RowFormat, rows: &Rows) -> Data {
         }
     });
     match format {
-        RowFormat::U8(_) => Data::U8(bytes.flatten().collect()),
+        RowFormat::Tensor(Values::U8, _) => Data::U8(bytes.flatten().collect()),
         _ => Data::F32(floats.flatten().collect()),
     }
 }
@@ -158,11 +160,11 @@ fn format() -> impl Strategy<Value = RowFormat> {
     let shape = || prop::collection::vec(1_usize..4, 0..3);
     prop_oneof![
         Just(RowFormat::Object),
-        shape().prop_map(RowFormat::F32),
-        shape().prop_map(RowFormat::U8),
-        shape().prop_map(RowFormat::F16),
-        shape().prop_map(RowFormat::Int8),
-        (1_usize..4).prop_map(|slices| RowFormat::Int8(vec![slices, 8, 8])),
+        shape().prop_map(|shape| Values::F32.rows(shape)),
+        shape().prop_map(|shape| Values::U8.rows(shape)),
+        shape().prop_map(|shape| Values::F16.rows(shape)),
+        shape().prop_map(|shape| Values::Int8.rows(shape)),
+        (1_usize..4).prop_map(|slices| RowFormat::Tensor(Values::Int8, vec![slices, 8, 8])),
     ]
 }
 
@@ -186,7 +188,7 @@ fn value(format: RowFormat) -> BoxedStrategy<Value> {
         RowFormat::Object => prop::collection::vec(any::<u8>(), 0..40)
             .prop_map(Value::Object)
             .boxed(),
-        RowFormat::U8(_) => prop::collection::vec(any::<u8>(), width)
+        RowFormat::Tensor(Values::U8, _) => prop::collection::vec(any::<u8>(), width)
             .prop_map(Value::U8)
             .boxed(),
         _ => floats(width).prop_map(Value::F32).boxed(),
@@ -266,7 +268,7 @@ proptest! {
 }
 
 fn sample() -> (RowFormat, Rows, Vec<u8>) {
-    let format = RowFormat::F32(vec![2]);
+    let format = RowFormat::Tensor(Values::F32, vec![2]);
     let failed = Value::Failed(OpError::invalid("no image"));
     let rows = Rows::from([
         (3, Value::F32(vec![1.0, 2.0])),
@@ -344,9 +346,9 @@ fn positions_are_answered_once_and_only_if_asked_for() {
 fn another_schema_is_refused_before_any_row() {
     let (_, rows, bytes) = sample();
     for other in [
-        RowFormat::F32(vec![1, 2]),
-        RowFormat::F32(vec![3]),
-        RowFormat::U8(vec![2]),
+        RowFormat::Tensor(Values::F32, vec![1, 2]),
+        RowFormat::Tensor(Values::F32, vec![3]),
+        RowFormat::Tensor(Values::U8, vec![2]),
         RowFormat::Object,
     ] {
         let (read, outcome) = decode(&other, &positions(&rows), [bytes.as_slice()]);

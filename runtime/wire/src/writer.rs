@@ -2,7 +2,7 @@
 
 use crate::columns::{columns, null_row};
 use crate::rows::{code_of, error_fields};
-use crate::{ActivationBatch, Compression, FrameError, RowFormat};
+use crate::{ActivationBatch, Compression, FrameError, RowFormat, Values};
 use arrow_array::{
     ArrayRef, LargeBinaryArray, RecordBatch, StringArray, StructArray, UInt32Array, UInt64Array,
     new_null_array,
@@ -12,7 +12,7 @@ use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{IpcWriteOptions, StreamEncoder};
 use arrow_schema::{ArrowError, DataType, Schema};
 use bytes::Bytes;
-use frostline_tensor::{Data, OpError, Tensor};
+use frostline_tensor::{Data, OpError, PixelFormat, Tensor};
 use std::sync::Arc;
 
 /// Compression level of Zstandard. Level 3, which is Arrow's default, needs up to twice the time for
@@ -129,9 +129,8 @@ impl ActivationWriter {
                 .split_first()
                 .is_some_and(|(&count, rest)| count == positions.len() && rest == row)
         });
-        let typed = match rows.data() {
-            Data::U8(_) => matches!(self.format, RowFormat::U8(_)),
-            Data::F32(_) => !matches!(self.format, RowFormat::U8(_)),
+        let typed = match (self.format.values().map(Values::pixel_format), rows.data()) {
+            (Some(PixelFormat::U8), Data::U8(_)) | (Some(PixelFormat::F32), Data::F32(_)) => true,
             _ => false,
         };
         if fits && typed {
@@ -205,7 +204,12 @@ mod tests {
     fn the_elements_of_a_tensor_are_not_copied() {
         let tensor = Tensor::f32([2, 1024], vec![1.5; 2048]).unwrap();
         let address = tensor.as_bytes().as_ptr();
-        let mut writer = ActivationWriter::new(RowFormat::F32(vec![1024]), Compression::None, false).unwrap();
+        let mut writer = ActivationWriter::new(
+            RowFormat::Tensor(Values::F32, vec![1024]),
+            Compression::None,
+            false,
+        )
+        .unwrap();
         let pieces = writer.tensor(&[4, 9], tensor).unwrap();
         assert!(
             pieces
@@ -224,7 +228,12 @@ mod tests {
 
     #[test]
     fn failed_rows_share_their_blank_elements() {
-        let mut writer = ActivationWriter::new(RowFormat::U8(vec![4096]), Compression::None, false).unwrap();
+        let mut writer = ActivationWriter::new(
+            RowFormat::Tensor(Values::U8, vec![4096]),
+            Compression::None,
+            false,
+        )
+        .unwrap();
         let failure = |position| RowFailure {
             position,
             error: OpError::invalid("corrupt"),
@@ -237,7 +246,8 @@ mod tests {
 
     #[test]
     fn rows_that_do_not_fit_are_refused() {
-        let mut writer = ActivationWriter::new(RowFormat::F32(vec![4]), Compression::None, false).unwrap();
+        let mut writer =
+            ActivationWriter::new(RowFormat::Tensor(Values::F32, vec![4]), Compression::None, false).unwrap();
         let tensor = |shape: [usize; 2]| Tensor::f32(shape, vec![0.0; shape[0] * shape[1]]).unwrap();
         assert!(writer.tensor(&[0], tensor([2, 4])).is_err());
         assert!(writer.tensor(&[0], tensor([1, 5])).is_err());

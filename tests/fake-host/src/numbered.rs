@@ -1,14 +1,14 @@
 //! Samples `s0`, `s1` and so on. Rows contain the number of the sample.
 
 use crate::{Answer, Reply};
-use frostline_wire::{ExtractionRequest, ObjectInfo, RowFormat, SampleRef};
+use frostline_wire::{ExtractionRequest, ObjectInfo, RowFormat, SampleRef, Values};
 
 /// Number of values per row.
 pub const WIDTH: usize = 4;
 
 /// Returns the format of the rows.
 pub fn format() -> RowFormat {
-    RowFormat::F32(vec![WIDTH])
+    RowFormat::Tensor(Values::F32, vec![WIDTH])
 }
 
 /// Returns the row of the sample `s<number>`.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use frostline_tensor::{OpError, Tensor};
-use frostline_wire::{ActivationReader, ActivationWriter, Compression, RowFailure, RowFormat};
+use frostline_wire::{ActivationReader, ActivationWriter, Compression, RowFailure, RowFormat, Values};
 
 /// Maximum size of a frame, in bytes.
 const FRAME: usize = 1 << 16;
@@ -16,10 +16,10 @@ const COMPRESSIONS: [Compression; 3] = [Compression::None, Compression::Lz4, Com
 fn formats() -> [RowFormat; 5] {
     [
         RowFormat::Object,
-        RowFormat::F32(vec![ROW]),
-        RowFormat::U8(vec![ROW]),
-        RowFormat::F16(vec![ROW]),
-        RowFormat::Int8(vec![2, 2]),
+        RowFormat::Tensor(Values::F32, vec![ROW]),
+        RowFormat::Tensor(Values::U8, vec![ROW]),
+        RowFormat::Tensor(Values::F16, vec![ROW]),
+        RowFormat::Tensor(Values::Int8, vec![2, 2]),
     ]
 }
 
@@ -75,19 +75,19 @@ fn answer(format: &RowFormat, compression: Compression, checked: bool) -> Option
         RowFormat::Object => writer
             .objects(&[(0, Bytes::from_static(b"a")), (1, Bytes::from_static(b"bc"))])
             .ok()?,
-        RowFormat::U8(_) => {
+        RowFormat::Tensor(Values::U8, _) => {
             let data = frostline_tensor::Data::U8(vec![7; 2 * ROW]);
             writer
                 .tensor(&[0, 1], Tensor::new(vec![2, ROW], data).ok()?)
                 .ok()?
         }
-        RowFormat::Int8(_) => {
+        RowFormat::Tensor(Values::Int8, _) => {
             let values = (0..2 * ROW).map(|value| value as f32).collect();
             writer
                 .tensor(&[0, 1], Tensor::f32(vec![2, 2, 2], values).ok()?)
                 .ok()?
         }
-        RowFormat::F32(_) | RowFormat::F16(_) => {
+        RowFormat::Tensor(Values::F32, _) | RowFormat::Tensor(Values::F16, _) => {
             let values = (0..2 * ROW).map(|value| value as f32).collect();
             writer
                 .tensor(&[0, 1], Tensor::f32(vec![2, ROW], values).ok()?)

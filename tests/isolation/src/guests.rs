@@ -10,7 +10,7 @@ use frostline_client::{ClientError, HostClient};
 use frostline_graph::build::{batched, initializer, model, node};
 use frostline_graph::onnx::GraphProto;
 use frostline_tensor::Tensor;
-use frostline_wire::{DescriptionRequest, Encoding, ExtractionRequest, RowFormat, Split, Terms};
+use frostline_wire::{DescriptionRequest, Encoding, ExtractionRequest, RowFormat, Split, Terms, Values};
 use prost::Message;
 
 /// Name of all uploads. Each guest is a new version.
@@ -96,7 +96,7 @@ async fn attempt(scene: &Scene, client: &HostClient, bytes: Bytes) -> Result<Res
         samples: photos(scene, 2),
         digests: false,
     };
-    Ok(count(client, &request, RowFormat::F32(vec![WIDTH])).await)
+    Ok(count(client, &request, RowFormat::Tensor(Values::F32, vec![WIDTH])).await)
 }
 
 /// Counts the rows of an extraction.

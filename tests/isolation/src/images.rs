@@ -7,7 +7,7 @@ use crate::scene::{Scene, backbone};
 use anyhow::Result;
 use frostline_graph::Model;
 use frostline_trainer::Guest;
-use frostline_wire::{Encoding, ExtractionRequest, RowFormat, Split, Terms};
+use frostline_wire::{Encoding, ExtractionRequest, RowFormat, Split, Terms, Values};
 use std::fs;
 use std::path::Path;
 
@@ -144,7 +144,10 @@ pub(crate) async fn run(scene: &Scene, image: Image) -> Result<CaseResult> {
             .collect(),
         digests: false,
     };
-    let mut answer = match client.extract(&request, RowFormat::F32(shape), 64 << 20).await {
+    let mut answer = match client
+        .extract(&request, RowFormat::Tensor(Values::F32, shape), 64 << 20)
+        .await
+    {
         Ok(answer) => answer,
         Err(error) => return Ok(CaseResult::refused(&error)),
     };

@@ -6,7 +6,7 @@ use crate::scene::{Scene, backbone};
 use anyhow::{Result, ensure};
 use frostline_graph::Model;
 use frostline_trainer::Guest;
-use frostline_wire::{Encoding, ExtractionRequest, RowFormat, Split, Terms};
+use frostline_wire::{Encoding, ExtractionRequest, RowFormat, Split, Terms, Values};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Name of the network that both tenants have.
@@ -50,7 +50,9 @@ async fn neighbors_stages(scene: &Scene) -> Result<CaseResult> {
         samples: photos(&neighbor, 1),
         digests: false,
     };
-    let mut answer = client.extract(&request, RowFormat::F32(shape), 64 << 20).await?;
+    let mut answer = client
+        .extract(&request, RowFormat::Tensor(Values::F32, shape), 64 << 20)
+        .await?;
     while answer.next().await?.is_some() {}
     let stages = async |client: &frostline_client::HostClient| {
         let load = client.load().await?;

@@ -9,7 +9,7 @@ use frostline_graph::Model;
 use frostline_trainer::Guest;
 use frostline_wire::{
     Encoding, ExtractionRequest, Layout, RequestedSample, RowFormat, RowValue, SampleRef, Split,
-    StageSeconds, Terms, UploadRef,
+    StageSeconds, Terms, UploadRef, Values,
 };
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -68,7 +68,7 @@ impl Neighbor {
             digests: false,
             samples: photos(scene, PHOTOS),
         };
-        let format = RowFormat::F32(network.cut(CUT)?.shape.dims().to_vec());
+        let format = RowFormat::Tensor(Values::F32, network.cut(CUT)?.shape.dims().to_vec());
         let mut neighbor = Self {
             client,
             request,

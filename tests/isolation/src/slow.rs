@@ -12,7 +12,7 @@ use frostline_graph::build::{batched, int, integers, ints, model, node, tensor};
 use frostline_graph::onnx::GraphProto;
 use frostline_tensor::Tensor;
 use frostline_trainer::Guest;
-use frostline_wire::{Encoding, ExtractionRequest, RowFormat, Split, Terms};
+use frostline_wire::{Encoding, ExtractionRequest, RowFormat, Split, Terms, Values};
 use futures::future::join_all;
 use std::time::Duration;
 
@@ -119,7 +119,7 @@ async fn request(scene: &Scene, client: &HostClient, model: &Model) -> Result<Ex
 }
 
 async fn extract(client: &HostClient, request: &ExtractionRequest) -> Result<(), ClientError> {
-    let format = RowFormat::F32(vec![1, 1, 1]);
+    let format = RowFormat::Tensor(Values::F32, vec![1, 1, 1]);
     let mut answer = client.extract(request, format, 1 << 20).await?;
     while answer.next().await?.is_some() {}
     Ok(())

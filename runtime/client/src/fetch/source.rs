@@ -1,7 +1,7 @@
 use frostline_tensor::{PixelSpec, Shape};
 use frostline_wire::{
     Compression, Encoding, ExtractionRequest, ObjectInfo, RequestedSample, RowFormat, Split, Terms,
-    UploadRef, View,
+    UploadRef, Values, View,
 };
 
 /// Description of the rows to request from hosts, and of the conversion into a tensor.
@@ -66,7 +66,7 @@ impl Source {
     pub(super) fn format(&self) -> RowFormat {
         match self.rows {
             RowKind::Objects(_) => RowFormat::Object,
-            RowKind::Pixels(_) => RowFormat::U8(self.shape.clone()),
+            RowKind::Pixels(_) => RowFormat::Tensor(Values::U8, self.shape.clone()),
             RowKind::Values => self.encoding.values.rows(self.shape.clone()),
         }
     }

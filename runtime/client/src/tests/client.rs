@@ -3,7 +3,7 @@ use bytes::Bytes;
 use frostline_fake_host::{Answer, FakeHost, Reply};
 use frostline_wire::{
     Compression, ErrorClass, ExtractionRequest, GuestInfo, GuestLog, Layout, ObjectInfo, ObjectPage,
-    OutwardLinks, RequestedSample, RowFormat, SampleRef, SkippedNames, Split, Terms,
+    OutwardLinks, RequestedSample, RowFormat, SampleRef, SkippedNames, Split, Terms, Values,
 };
 use http::Method;
 use sha2::{Digest, Sha256};
@@ -279,7 +279,7 @@ fn small_answer() -> (ExtractionRequest, Reply) {
         }],
         digests: false,
     };
-    let answer = Answer::compressed(RowFormat::F32(vec![100]), Compression::Lz4);
+    let answer = Answer::compressed(RowFormat::Tensor(Values::F32, vec![100]), Compression::Lz4);
     let Reply::Whole(pieces) = answer.row(0, vec![1.0; 100]).finished() else {
         panic!("the answer must be whole");
     };
@@ -296,7 +296,7 @@ fn answers_are_not_decoded_on_the_threads_of_the_network() {
     runtime.block_on(async {
         let host = FakeHost::start(|_, _, _| small_answer().1).await;
         let client = client(&host);
-        let format = RowFormat::F32(vec![100]);
+        let format = RowFormat::Tensor(Values::F32, vec![100]);
         let limit = 1 << 20;
         let request = small_answer().0;
         let open = || client.extract(&request, format.clone(), limit);

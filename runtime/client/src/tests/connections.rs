@@ -6,7 +6,7 @@ use crate::retry::RetryPolicy;
 use crate::{HostClient, RowKind, Source};
 use bytes::Bytes;
 use frostline_fake_host::{Answer, FakeHost, Reply, extraction};
-use frostline_wire::{ObjectInfo, RowFormat};
+use frostline_wire::{ObjectInfo, RowFormat, Values};
 use futures::{StreamExt, stream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -34,7 +34,7 @@ async fn the_slowest_of_large_answers_holds_back_no_other() {
     let gate = Arc::clone(&released);
     let host = FakeHost::start(move |call, _, body| {
         let request = extraction(body);
-        let format = RowFormat::F32(vec![WIDE]);
+        let format = RowFormat::Tensor(Values::F32, vec![WIDE]);
         let rows = request
             .samples
             .iter()

@@ -11,7 +11,7 @@ use frostline_batching::Kind;
 use frostline_images::{BatchLoader, LoaderOptions};
 use frostline_objects::Store;
 use frostline_sandbox::{Allowance, Call, CallContext, Guest, Labels, ModelView};
-use frostline_tensor::{Normalization, PixelFormat, Precision, SampleLoader, Stage};
+use frostline_tensor::{Normalization, Precision, SampleLoader, Stage};
 use frostline_wire::{
     Description, Encoding, ExtractionRequest, JobStage, Pixels, QuotaKey, RequestedSample, RowFormat, Split,
     UploadRef, Values, View,
@@ -268,10 +268,7 @@ fn pixels(
         )));
     };
     let shape = spec.sample_shape().to_vec();
-    let format = match encoding.values {
-        Values::U8 => PixelFormat::U8,
-        Values::F32 | Values::F16 | Values::Int8 => PixelFormat::F32,
-    };
+    let format = encoding.values.pixel_format();
     Ok((
         Work::Pixels { loader, spec, format },
         encoding.values.rows(shape.clone()),

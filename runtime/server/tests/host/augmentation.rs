@@ -8,7 +8,7 @@ use frostline_tensor::{
     Augmentation, ColorJitter, PixelSpec, RandAugment, RandomErasing, RandomResizedCrop, View,
 };
 use frostline_wire::{
-    Encoding, ErrorClass, ExtractionRequest, Precision, ProfileRequest, RowFormat, UploadRef,
+    Encoding, ErrorClass, ExtractionRequest, Precision, ProfileRequest, RowFormat, UploadRef, Values,
 };
 use http::{Method, StatusCode};
 
@@ -43,8 +43,8 @@ fn pixels(test: &TestHost, (guest, model): (UploadRef, UploadRef), view: Option<
 
 async fn bytes(client: &Client, request: &ExtractionRequest) -> Rows {
     let format = match request.encoding {
-        Encoding::U8 => RowFormat::U8(vec![3, 8, 8]),
-        _ => RowFormat::F32(vec![3, 8, 8]),
+        Encoding::U8 => RowFormat::Tensor(Values::U8, vec![3, 8, 8]),
+        _ => RowFormat::Tensor(Values::F32, vec![3, 8, 8]),
     };
     let (rows, end) = rows(format, request, client.extract(request).await).await;
     assert_eq!((rows.len(), end), (request.samples.len(), End::Clean));

@@ -90,14 +90,14 @@ async fn every_split_matches_local_results_over_both_protocols() {
         let digests = all(client, &request, RowFormat::Object).await;
         let mut request = test.request("input", PHOTOS);
         (request.guest, request.model) = (Some(guest.clone()), Some(model.clone()));
-        let pixels = all(client, &request, RowFormat::F32(vec![3, 8, 8])).await;
+        let pixels = all(client, &request, RowFormat::Tensor(Values::F32, vec![3, 8, 8])).await;
         request.encoding = Encoding::U8;
-        let bytes = all(client, &request, RowFormat::U8(vec![3, 8, 8])).await;
+        let bytes = all(client, &request, RowFormat::Tensor(Values::U8, vec![3, 8, 8])).await;
         request.encoding = Encoding::F32;
         request.split = "active".into();
-        let active = all(client, &request, RowFormat::F32(vec![3, 8, 8])).await;
+        let active = all(client, &request, RowFormat::Tensor(Values::F32, vec![3, 8, 8])).await;
         request.split = "classes".into();
-        let classes = all(client, &request, RowFormat::F32(vec![4])).await;
+        let classes = all(client, &request, RowFormat::Tensor(Values::F32, vec![4])).await;
         for (index, photo) in photos.iter().enumerate() {
             let position = index as u32 * 10;
             assert_eq!(raw[&position].as_deref(), Ok(photo.as_ref()));
@@ -135,12 +135,12 @@ async fn the_load_shows_only_stages_with_own_rows() {
     assert_eq!(neighbor.upload().await.1, model, "both tenants have the network");
     let mut request = test.request("classes", 2);
     (request.guest, request.model) = (Some(guest), Some(model.clone()));
-    all(&test.client, &request, RowFormat::F32(vec![4])).await;
+    all(&test.client, &request, RowFormat::Tensor(Values::F32, vec![4])).await;
     test.wait_until_idle().await;
     let stage = |load: Load| load.stage(&model.sha256, "classes").is_some();
     assert!(stage(test.load().await));
     assert!(!stage(neighbor.get("/v1/load").await.1));
-    all(&neighbor, &request, RowFormat::F32(vec![4])).await;
+    all(&neighbor, &request, RowFormat::Tensor(Values::F32, vec![4])).await;
     test.wait_until_idle().await;
     assert!(stage(neighbor.get("/v1/load").await.1));
 }
@@ -153,8 +153,8 @@ async fn a_bad_sample_is_a_row_with_an_error_whatever_the_split() {
     let (guest, model) = test.upload().await;
     for (split, format) in [
         ("none", RowFormat::Object),
-        ("input", RowFormat::F32(vec![3, 8, 8])),
-        ("flat", RowFormat::F32(vec![3])),
+        ("input", RowFormat::Tensor(Values::F32, vec![3, 8, 8])),
+        ("flat", RowFormat::Tensor(Values::F32, vec![3])),
     ] {
         let mut request = test.request(split, 6);
         (request.guest, request.model) = (Some(guest.clone()), Some(model.clone()));
@@ -178,7 +178,7 @@ async fn an_answer_with_only_errors_ends_cleanly() {
     let (guest, model) = test.upload().await;
     let mut request = test.request("flat", 9);
     (request.guest, request.model) = (Some(guest), Some(model));
-    let rows = all(&test.client, &request, RowFormat::F32(vec![3])).await;
+    let rows = all(&test.client, &request, RowFormat::Tensor(Values::F32, vec![3])).await;
     assert!(rows.values().all(Result::is_err));
 }
 

@@ -3,7 +3,7 @@
 use crate::client::{Client, End, rows};
 use crate::fixtures::upload_ref;
 use crate::support::TestHost;
-use frostline_wire::{ExtractionRequest, GuestLog, RowFormat, UploadRef};
+use frostline_wire::{ExtractionRequest, GuestLog, RowFormat, UploadRef, Values};
 use http::{Method, StatusCode};
 
 /// Uploads a guest built from source.
@@ -57,7 +57,7 @@ mod needs_guests {
         // The size differs, because the version of a file consists of its size and time.
         test.write("1.ppm", &[picture(30), vec![0]].concat());
         let answer = test.client.extract(&request).await;
-        let (rows, end) = rows(RowFormat::F32(vec![4]), &request, answer).await;
+        let (rows, end) = rows(RowFormat::Tensor(Values::F32, vec![4]), &request, answer).await;
         assert_eq!((end, rows.len()), (End::Clean, 2));
         assert!(rows[&0].is_ok(), "{:?}", rows[&0]);
         let error = rows[&1].as_ref().unwrap_err();
@@ -80,7 +80,7 @@ mod needs_guests {
         let mut request = request(&test, "memory-per-sample", SAMPLES).await;
         request.parameters = "1".to_owned();
         let answer = test.client.extract(&request).await;
-        let (rows, end) = rows(RowFormat::F32(vec![4]), &request, answer).await;
+        let (rows, end) = rows(RowFormat::Tensor(Values::F32, vec![4]), &request, answer).await;
         assert_eq!((end, rows.len()), (End::Clean, SAMPLES as usize));
         assert!(rows.values().all(Result::is_ok));
         let text = metrics(&crate::metrics::operator(&test)).await;

@@ -6,7 +6,7 @@ use frostline_images::{DecodeLimits, load_augmented, normalize};
 use frostline_tensor::{Data, OpError, PixelSpec, Tensor};
 use frostline_wire::{
     Activation, Description, DescriptionRequest, ExtractionRequest, GuestInfo, ModelInfo, ObjectInfo,
-    ObjectPage, Pixels, RowFormat, SampleRef, ServedCut, Split, object_digest,
+    ObjectPage, Pixels, RowFormat, SampleRef, ServedCut, Split, Values, object_digest,
 };
 use http::Method;
 use http::request::Parts;
@@ -230,7 +230,7 @@ fn finish(
 ) -> Tensor {
     let [channels, height, width] = spec.sample_shape();
     let pixels = Tensor::new([1, channels, height, width], Data::U8(crop)).unwrap();
-    if matches!(format, RowFormat::U8(_)) {
+    if matches!(format, RowFormat::Tensor(Values::U8, _)) {
         return pixels;
     }
     let input = normalize(&pixels, spec).unwrap();

@@ -2,7 +2,7 @@
 
 use super::encodings::{as_received, sample};
 use super::{LIMIT, Rows, Value, decode_so, encode_by, positions};
-use crate::{ActivationReader, ActivationWriter, Compression, FrameError, RowFormat};
+use crate::{ActivationReader, ActivationWriter, Compression, FrameError, RowFormat, Values};
 use arrow_ipc::reader::StreamReader;
 use bytes::Bytes;
 
@@ -20,22 +20,22 @@ fn formats() -> Vec<(RowFormat, Rows)> {
         ]),
     )];
     for format in [
-        RowFormat::F32(vec![2, 3]),
-        RowFormat::F16(vec![4]),
-        RowFormat::Int8(vec![2, 2]),
+        RowFormat::Tensor(Values::F32, vec![2, 3]),
+        RowFormat::Tensor(Values::F16, vec![4]),
+        RowFormat::Tensor(Values::Int8, vec![2, 2]),
     ] {
         let rows = sample(&format);
         all.push((format, rows));
     }
     let bytes = |seed: u8| Value::U8(vec![seed, 7, 255]);
     let rows = Rows::from([(0, bytes(1)), (9, bytes(2))]);
-    all.push((RowFormat::U8(vec![3]), rows));
+    all.push((RowFormat::Tensor(Values::U8, vec![3]), rows));
     all
 }
 
 #[test]
 fn a_changed_row_costs_none_of_the_others() {
-    let format = RowFormat::F32(vec![3]);
+    let format = RowFormat::Tensor(Values::F32, vec![3]);
     let row = |value: f32| Value::F32(vec![value; 3]);
     let rows = Rows::from([(4, row(1.0)), (6, row(2.7)), (8, row(3.0))]);
     let mut bytes = checked(&format, Compression::None, &rows);
@@ -55,7 +55,7 @@ fn a_changed_row_costs_none_of_the_others() {
 
 #[test]
 fn changed_rows_cannot_go_on_for_ever() {
-    let format = RowFormat::F32(vec![1]);
+    let format = RowFormat::Tensor(Values::F32, vec![1]);
     let rows = Rows::from([(0, Value::F32(vec![1.7]))]);
     let mut writer = ActivationWriter::new(format.clone(), Compression::None, true).unwrap();
     let mut reader = ActivationReader::new(format, [0], LIMIT);

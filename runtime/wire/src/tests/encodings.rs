@@ -1,7 +1,9 @@
 //! Tests of encodings, and of malicious compressed streams.
 
 use super::{LIMIT, Rows, Value, decode_so, encode_so, positions};
-use crate::{ActivationReader, ActivationWriter, Compression, FrameError, RowFailure, RowFormat, RowValue};
+use crate::{
+    ActivationReader, ActivationWriter, Compression, FrameError, RowFailure, RowFormat, RowValue, Values,
+};
 use bytes::Bytes;
 use frostline_tensor::{Affine, OpError, Tensor, dequantize, quantize};
 use half::f16;
@@ -9,8 +11,10 @@ use half::f16;
 /// Computes the expected rows value by value, independently of the writer.
 pub(super) fn as_received(format: &RowFormat, sent: &Rows) -> Rows {
     let received = |value: &Value| match (format, value) {
-        (RowFormat::F16(_), Value::F32(values)) => Value::F32(as_halves(values)),
-        (RowFormat::Int8(_), Value::F32(values)) => Value::F32(as_eight_bits(values, format.slices())),
+        (RowFormat::Tensor(Values::F16, _), Value::F32(values)) => Value::F32(as_halves(values)),
+        (RowFormat::Tensor(Values::Int8, _), Value::F32(values)) => {
+            Value::F32(as_eight_bits(values, format.slices()))
+        }
         (_, value) => value.clone(),
     };
     sent.iter()
@@ -66,9 +70,9 @@ pub(super) fn sample(format: &RowFormat) -> Rows {
 #[test]
 fn a_row_that_does_not_fit_travels_exactly_among_others_that_do() {
     for format in [
-        RowFormat::F16(vec![2, 64]),
-        RowFormat::Int8(vec![2, 64]),
-        RowFormat::Int8(vec![7]),
+        RowFormat::Tensor(Values::F16, vec![2, 64]),
+        RowFormat::Tensor(Values::Int8, vec![2, 64]),
+        RowFormat::Tensor(Values::Int8, vec![7]),
     ] {
         let sent = sample(&format);
         let bytes = encode_so(&format, Compression::None, std::slice::from_ref(&sent));
@@ -92,9 +96,9 @@ fn encodings_take_the_bytes_they_promise() {
         .map(|i| ((i * 7919) % 1013) as f32 * 0.01)
         .collect();
     for format in [
-        RowFormat::F32(vec![16, 256]),
-        RowFormat::F16(vec![16, 256]),
-        RowFormat::Int8(vec![16, 256]),
+        RowFormat::Tensor(Values::F32, vec![16, 256]),
+        RowFormat::Tensor(Values::F16, vec![16, 256]),
+        RowFormat::Tensor(Values::Int8, vec![16, 256]),
     ] {
         let tensor = Tensor::f32([rows, 16, 256], values.clone()).unwrap();
         let mut writer = ActivationWriter::new(format.clone(), Compression::None, false).unwrap();
@@ -111,7 +115,7 @@ fn encodings_take_the_bytes_they_promise() {
 
 /// Returns a compressed answer with a constant row, and the offset of the decompressed size of its elements.
 fn compressed(compression: Compression) -> (RowFormat, Vec<u8>, usize) {
-    let format = RowFormat::F32(vec![4096]);
+    let format = RowFormat::Tensor(Values::F32, vec![4096]);
     let rows = Rows::from([(0, Value::F32(vec![1.0; 4096]))]);
     let bytes = encode_so(&format, compression, &[rows]);
     let claim = (4096_i64 * 4).to_le_bytes();
@@ -161,7 +165,7 @@ fn what_decompresses_beyond_the_limit_is_refused() {
 
 #[test]
 fn long_texts_cannot_smuggle_a_bomb_past_the_limit() {
-    let format = RowFormat::F32(vec![1]);
+    let format = RowFormat::Tensor(Values::F32, vec![1]);
     let mut writer = ActivationWriter::new(format.clone(), Compression::Zstd, false).unwrap();
     let error = OpError::invalid("a".repeat(1 << 20));
     let mut pieces = writer.failures(&[RowFailure { position: 0, error }]).unwrap();
@@ -179,7 +183,7 @@ fn long_texts_cannot_smuggle_a_bomb_past_the_limit() {
 fn only_the_compression_asked_for_is_read() {
     for sent in Compression::ALL {
         for asked in Compression::ALL {
-            let format = RowFormat::F16(vec![64]);
+            let format = RowFormat::Tensor(Values::F16, vec![64]);
             let rows = Rows::from([(0, Value::F32(vec![1.0; 64]))]);
             let bytes = encode_so(&format, sent, &[rows]);
             let (_, end) = decode_so(&format, asked, &[0], [bytes.as_slice()]);
@@ -191,7 +195,7 @@ fn only_the_compression_asked_for_is_read() {
 
 #[test]
 fn scales_no_encoder_writes_are_refused() {
-    let format = RowFormat::Int8(vec![64]);
+    let format = RowFormat::Tensor(Values::Int8, vec![64]);
     let values: Vec<f32> = (0..64_u8).map(|i| f32::from(i) * 1.75 + 3.5).collect();
     let mut quantized = vec![0; 64];
     let Affine { scale, offset } = quantize(&values, &mut quantized).unwrap();
@@ -229,7 +233,10 @@ mod long {
     #[test]
     fn a_flipped_bit_in_any_byte_of_any_encoding_ends_without_a_panic() {
         for compression in Compression::ALL {
-            for format in [RowFormat::F16(vec![3]), RowFormat::Int8(vec![2, 64])] {
+            for format in [
+                RowFormat::Tensor(Values::F16, vec![3]),
+                RowFormat::Tensor(Values::Int8, vec![2, 64]),
+            ] {
                 let sent = sample(&format);
                 let bytes = encode_so(&format, compression, std::slice::from_ref(&sent));
                 for at in 0..bytes.len() {
@@ -245,7 +252,10 @@ mod long {
     #[test]
     fn extreme_words_in_every_encoding_end_without_a_panic() {
         for compression in Compression::ALL {
-            for format in [RowFormat::F16(vec![3]), RowFormat::Int8(vec![3])] {
+            for format in [
+                RowFormat::Tensor(Values::F16, vec![3]),
+                RowFormat::Tensor(Values::Int8, vec![3]),
+            ] {
                 let sent = sample(&format);
                 let bytes = encode_so(&format, compression, std::slice::from_ref(&sent));
                 // The step is odd, so all offsets within a word are tested.

@@ -23,7 +23,7 @@ use frostline_tensor::{
 };
 use frostline_trainer::Guest as GuestFile;
 use frostline_wire::{
-    Encoding, ExtractionRequest, Layout, RequestedSample, RowFormat, Split, Terms, UploadRef,
+    Encoding, ExtractionRequest, Layout, RequestedSample, RowFormat, Split, Terms, UploadRef, Values,
 };
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use std::sync::Arc;
@@ -242,7 +242,7 @@ impl Rig {
             serve,
             split: Split::Cut(cut.to_owned()),
             root,
-            format: RowFormat::F32(row),
+            format: RowFormat::Tensor(Values::F32, row),
             row_bytes,
         })
     }

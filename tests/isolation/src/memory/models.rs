@@ -9,7 +9,7 @@ use frostline_graph::build::{batched, initializer, integers, ints, model, node};
 use frostline_graph::onnx::GraphProto;
 use frostline_tensor::Tensor;
 use frostline_trainer::Guest;
-use frostline_wire::{Encoding, ExtractionRequest, RowFormat, RowValue, Split, Terms};
+use frostline_wire::{Encoding, ExtractionRequest, RowFormat, RowValue, Split, Terms, Values};
 use prost::Message;
 
 /// Numbers per row: 280 MB.
@@ -58,7 +58,10 @@ async fn rows(scene: &Scene, network: Vec<u8>) -> Result<Result<Vec<f32>, Client
         samples: photos(scene, 6),
         digests: false,
     };
-    let mut answer = match client.extract(&request, RowFormat::F32(vec![1]), 64 << 20).await {
+    let mut answer = match client
+        .extract(&request, RowFormat::Tensor(Values::F32, vec![1]), 64 << 20)
+        .await
+    {
         Ok(answer) => answer,
         Err(error) => return Ok(Err(error)),
     };

@@ -8,7 +8,7 @@ use crate::scene::{Scene, backbone};
 use anyhow::Result;
 use frostline_graph::Model;
 use frostline_trainer::Guest;
-use frostline_wire::{Encoding, ExtractionRequest, Layout, RequestedSample, RowFormat, Split, Terms};
+use frostline_wire::{Encoding, ExtractionRequest, Layout, RequestedSample, RowFormat, Split, Terms, Values};
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
@@ -56,7 +56,10 @@ async fn activations(scene: &Scene, samples: Vec<RequestedSample>) -> Result<Cas
         samples,
         digests: false,
     };
-    let mut answer = match client.extract(&request, RowFormat::F32(cut), 64 << 20).await {
+    let mut answer = match client
+        .extract(&request, RowFormat::Tensor(Values::F32, cut), 64 << 20)
+        .await
+    {
         Ok(answer) => answer,
         Err(error) => return Ok(CaseResult::refused(&error)),
     };

@@ -8,7 +8,7 @@ use crate::verify::{COMPARED_IMAGES, CutActivations};
 use crate::{Job, TrainerError};
 use frostline_client::{ClientError, Source};
 use frostline_tensor::Tensor;
-use frostline_wire::{Encoding, ObjectInfo, Split, Values};
+use frostline_wire::{Encoding, ObjectInfo, Split};
 use std::sync::Arc;
 
 /// Images of the first batch, with their rows at the split.
@@ -124,8 +124,9 @@ impl Run {
     /// Returns the activations at the freeze cut for `images`, transferred in f32.
     async fn activations_of(&self, images: &FirstImages) -> Result<Option<Tensor>, TrainerError> {
         let source = &images.source;
-        let rows = match (&source.split, source.encoding.values) {
-            (Split::Cut(_), Values::F16 | Values::Int8) => {
+        let is_lossy = source.encoding.values.is_lossy();
+        let rows = match source.split {
+            Split::Cut(_) if is_lossy => {
                 let source = Source {
                     encoding: Encoding::F32,
                     ..Source::clone(source)
