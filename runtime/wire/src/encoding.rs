@@ -1,4 +1,3 @@
-use crate::RowFormat;
 use arrow_schema::DataType;
 use frostline_tensor::PixelFormat;
 use schemars::JsonSchema;
@@ -28,7 +27,7 @@ pub enum Values {
     U8,
     /// Half precision. Rows with finite values above 65504 are sent as `f32`.
     F16,
-    /// 8 bits between the minimum and maximum of each slice. See [`RowFormat::slices`]. Rows with NaN or
+    /// 8 bits between the minimum and maximum of each slice. See [`RowFormat::slices`](crate::RowFormat::slices). Rows with NaN or
     /// infinities are sent as `f32`.
     Int8,
 }
@@ -83,11 +82,6 @@ impl Encoding {
 impl Values {
     /// All element types.
     pub const ALL: [Self; 4] = [Self::F32, Self::U8, Self::F16, Self::Int8];
-
-    /// Returns the row format for samples of `shape` with this element type.
-    pub const fn rows(self, shape: Vec<usize>) -> RowFormat {
-        RowFormat::Tensor(self, shape)
-    }
 
     /// Returns true if decoded activations can differ from the originals. Rows that the element type cannot
     /// represent are then sent as `f32`.

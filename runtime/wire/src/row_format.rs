@@ -37,3 +37,10 @@ impl RowFormat {
         }
     }
 }
+
+impl Values {
+    /// Returns the row format for samples of `shape` with this element type.
+    pub const fn rows(self, shape: Vec<usize>) -> RowFormat {
+        RowFormat::Tensor(self, shape)
+    }
+}
