@@ -90,19 +90,13 @@ pub(crate) fn code(text: &str) -> Option<String> {
 /// Returns the text of an element in an error document, if it consists of up to 64 ASCII letters, digits,
 /// hyphens and underscores.
 pub(crate) fn element(text: &str, name: &str) -> Option<String> {
-    let word = text_of(text, name)?;
+    let (_, rest) = text.split_once(&format!("<{name}>"))?;
+    let (word, _) = rest.split_once(&format!("</{name}>"))?;
     let plain = word.len() <= 64
         && word
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
     plain.then(|| word.to_owned())
-}
-
-/// Returns the text of an element in an XML document. Escapes are not decoded.
-pub(crate) fn text_of<'a>(document: &'a str, name: &str) -> Option<&'a str> {
-    let (_, rest) = document.split_once(&format!("<{name}>"))?;
-    let (text, _) = rest.split_once(&format!("</{name}>"))?;
-    Some(text)
 }
 
 /// Returns true if the HTTP status of the answer starts with `status`.

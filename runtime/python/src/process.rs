@@ -68,11 +68,13 @@ impl<T> PerProcess<T> {
     /// Returns the value of this process, and creates it with `make` if it does not exist. The interpreter's
     /// lock is held during the call, as for [`runtime`], so `make` must not call [`wait`].
     pub(crate) fn get(&self, _py: Python<'_>, make: impl FnOnce() -> PyResult<T>) -> PyResult<Arc<T>> {
-        if let Some(value) = self.existing() {
-            return Ok(value);
+        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((owner, value)) = current.as_ref()
+            && *owner == std::process::id()
+        {
+            return Ok(Arc::clone(value));
         }
         let value = Arc::new(make()?);
-        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::forget(current.replace((std::process::id(), Arc::clone(&value))));
         Ok(value)
     }

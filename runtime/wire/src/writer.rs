@@ -129,10 +129,10 @@ impl ActivationWriter {
                 .split_first()
                 .is_some_and(|(&count, rest)| count == positions.len() && rest == row)
         });
-        let typed = match (self.format.values().map(Values::pixel_format), rows.data()) {
-            (Some(PixelFormat::U8), Data::U8(_)) | (Some(PixelFormat::F32), Data::F32(_)) => true,
-            _ => false,
-        };
+        let typed = matches!(
+            (self.format.values().map(Values::pixel_format), rows.data()),
+            (Some(PixelFormat::U8), Data::U8(_)) | (Some(PixelFormat::F32), Data::F32(_))
+        );
         if fits && typed {
             return Ok(());
         }

@@ -4,13 +4,14 @@ use super::address::refused;
 use super::profile::{self, ProfileError};
 use super::settings::Variables;
 use crate::ObjectError;
-use crate::codes::text_of;
 use async_trait::async_trait;
 use http::{Method, Request, StatusCode};
 use object_store::aws::{AwsAuthorizer, AwsCredential, AwsCredentialProvider};
 use object_store::client::{CredentialProvider, HttpClient, HttpRequestBody};
 use object_store::{Error, Result};
 use parking_lot::Mutex;
+use quick_xml::Reader;
+use quick_xml::events::Event;
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -196,9 +197,24 @@ fn failed(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
 
 /// Returns the keys in an answer of a token service.
 fn keys_of(body: &[u8]) -> Option<AwsCredential> {
-    let body = std::str::from_utf8(body).ok()?;
-    let found = ["AccessKeyId", "SecretAccessKey", "SessionToken"].map(|name| text_of(body, name));
-    let [id, secret, token] = found.map(|text| text.map(|text| text.trim().to_owned()));
+    let [mut id, mut secret, mut token] = [None, None, None];
+    let mut reader = Reader::from_reader(body);
+    loop {
+        match reader.read_event().ok()? {
+            Event::Start(tag) => {
+                let found = match tag.local_name().as_ref() {
+                    b"AccessKeyId" => &mut id,
+                    b"SecretAccessKey" => &mut secret,
+                    b"SessionToken" => &mut token,
+                    _ => continue,
+                };
+                let text = reader.read_text(tag.name()).ok()?;
+                *found = Some(String::from_utf8_lossy(&text).trim().to_owned());
+            }
+            Event::Eof => break,
+            _ => {}
+        }
+    }
     Some(AwsCredential {
         key_id: id?,
         secret_key: secret?,

@@ -68,9 +68,9 @@ impl Store {
     /// keys. A page may contain fewer objects even if more follow.
     ///
     /// # Errors
-    /// Returns [`ObjectError::TooMany`] if a folder has more than a million entries or a web server lists
-    /// more than 100,000 objects, [`ObjectError::LongListing`] if it lists more than 64 MiB,
-    /// [`ObjectError::NoListing`] if a web server does not list its files, [`ObjectError::OutOfBudget`] if no
+    /// Returns [`ObjectError::TooMany`] if a folder has more than a million entries, or a web server or a
+    /// store in memory more than 100,000 objects, [`ObjectError::LongListing`] if a web server lists more than
+    /// 64 MiB, [`ObjectError::NoListing`] if it does not list its files, [`ObjectError::OutOfBudget`] if no
     /// memory is available, and other errors if the store fails.
     pub async fn list(&self, after: Option<&str>, limit: usize) -> Result<ObjectPage, ObjectError> {
         Ok(self.page(after, limit).await?.into())

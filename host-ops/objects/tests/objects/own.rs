@@ -75,9 +75,9 @@ async fn a_role_is_taken_on_with_its_external_id_once_for_many_requests() {
         seen.lock().unwrap().push(format!("{query} {signed}"));
         async move {
             let mut answer = Response::new(whole(
-                "<AssumeRoleResponse><AssumeRoleResult><Credentials><AccessKeyId>id</AccessKeyId>\
-                 <SecretAccessKey>key</SecretAccessKey><SessionToken>a/b+c==</SessionToken>\
-                 </Credentials></AssumeRoleResult></AssumeRoleResponse>",
+                "<t:AssumeRoleResponse xmlns:t=\"urn:t\"><t:Credentials><t:AccessKeyId>id</t:AccessKeyId>\
+                 <t:SecretAccessKey type=\"string\">key</t:SecretAccessKey>\
+                 <t:SessionToken>a/b+c==</t:SessionToken></t:Credentials></t:AssumeRoleResponse>",
             ));
             if strange {
                 *answer.status_mut() = StatusCode::FORBIDDEN;

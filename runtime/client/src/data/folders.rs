@@ -182,7 +182,7 @@ impl<'a> Folders<'a> {
             if let Some(seen) = seen.get_mut(row as usize) {
                 *seen = true;
             }
-            if !listing_order(key).1.is_empty() && !table.parts.is_some() {
+            if !listing_order(key).1.is_empty() && table.parts.is_none() {
                 of_shards.insert(part);
             }
             folders.class(part, table.class(row)).samples.push(*number);
@@ -257,7 +257,7 @@ impl<'a> Folders<'a> {
     /// Returns an error if an image without a line is part of the training data. If folders determine the
     /// parts, only `train/` and `validation/` count.
     pub(crate) fn check_trained(&self, table: &LabelTable) -> Result<(), LabelsError> {
-        let divided = !self.parts.is_empty() && !table.parts.is_some();
+        let divided = !self.parts.is_empty() && table.parts.is_none();
         self.check_labeled(table, |part| match part {
             Some(part) => part != Part::Test,
             None => !divided,
