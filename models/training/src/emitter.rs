@@ -179,7 +179,7 @@ impl Emitter {
         let first = self.node("Gather", &[&flat, &first], vec![build::int("axis", 0)]);
         // Always false, because no number is greater than infinity and comparisons with NaN are false.
         let greater = self.node("Greater", &[&first, &infinite], vec![]);
-        self.to_float(&greater)
+        self.cast_float(&greater)
     }
 
     /// Gives a tensor the name of a graph output. A tensor that had this name before loses it.
@@ -286,7 +286,7 @@ impl Emitter {
     }
 
     /// Converts `tensor` to the type of the suffix. True becomes 1 and false 0.
-    pub(crate) fn to_float(&mut self, tensor: &str) -> String {
+    pub(crate) fn cast_float(&mut self, tensor: &str) -> String {
         self.cast(tensor, self.float.data_type())
     }
 

@@ -144,7 +144,7 @@ fn one_hot(emit: &mut Emitter, source: &Source<'_>, labels: &str) -> String {
     let column = emit.reshape(labels, &[source.batch, 1]);
     let every_class = emit.ints((0..source.classes).map(|class| class as i64));
     let chosen = emit.node("Equal", &[&column, &every_class], vec![]);
-    emit.to_float(&chosen)
+    emit.cast_float(&chosen)
 }
 
 /// Returns the sum of the class weights of all samples in a batch. It is above 0, so that a batch without

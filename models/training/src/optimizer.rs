@@ -171,7 +171,7 @@ impl Corrections {
         let root = emit.node("Sqrt", &[&second], vec![]);
         Self {
             first,
-            second: emit.to_float(&root),
+            second: emit.cast_float(&root),
         }
     }
 }
@@ -209,7 +209,7 @@ impl Rate {
         let size = emit.div(&wide, &corrections.first);
         Self {
             shrink,
-            size: emit.to_float(&size),
+            size: emit.cast_float(&size),
             second: Some(corrections.second.clone()),
         }
     }

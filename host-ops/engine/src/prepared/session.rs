@@ -28,11 +28,14 @@ impl Session {
             ),
             ("session.save_external_prepacked_constant_initializers", "1"),
         ];
-        let mut builder = builder_for(model, options)?.with_optimized_model_path(folder.join(NETWORK));
+        let mut builder = builder_for(model, options)?
+            .with_optimized_model_path(folder.join(NETWORK))
+            .map_err(EngineError::internal("prepare a session"))?;
         for (key, value) in entries {
-            builder = builder.and_then(|builder| builder.with_config_entry(key, value));
+            builder = builder
+                .with_config_entry(key, value)
+                .map_err(EngineError::internal("prepare a session"))?;
         }
-        let builder = builder.map_err(EngineError::internal("prepare a session"))?;
         let expected = try_out(&mut Self::load(builder, model, options, interrupt)?, interrupt)?;
         let prepared = try_out(&mut Self::open_prepared(folder, options, interrupt)?, interrupt)?;
         if prepared != expected {

@@ -21,7 +21,7 @@ pub(super) fn hard_sigmoid(emit: &mut Emitter, at: &Tensors<'_>) -> String {
     let centered = emit.sub(at.y, &half);
     let distance = emit.node("Abs", &[&centered], vec![]);
     let between = emit.node("Less", &[&distance, &half], vec![]);
-    let between = emit.to_float(&between);
+    let between = emit.cast_float(&between);
     let slope = emit.scale(at.dy, at.float("alpha", 0.2));
     emit.mul(&slope, &between)
 }
@@ -41,7 +41,7 @@ pub(super) fn hard_swish(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Trai
             let half = emit.scalar(0.5);
             let distance = emit.node("Abs", &[at.x], vec![]);
             let between = emit.node("Less", &[&distance, &three], vec![]);
-            let between = emit.to_float(&between);
+            let between = emit.cast_float(&between);
             let gate = hard_gate(emit, at.x);
             let more = emit.sub(&gate, &half);
             let more = emit.mul(&more, &between);

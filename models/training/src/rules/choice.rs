@@ -48,7 +48,7 @@ pub(super) fn extreme(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Trainin
             .iter()
             .map(|tensor| {
                 let equal = tape.emit.node("Equal", &[tensor, &y], vec![]);
-                tape.emit.to_float(&equal)
+                tape.emit.cast_float(&equal)
             })
             .collect();
         let all: Vec<&str> = chosen.iter().map(String::as_str).collect();

@@ -63,7 +63,7 @@ pub(super) fn unary(
 
 /// Selects `dy` where `condition` is true and zero elsewhere. `Where` is half as fast in ONNX Runtime.
 fn only_where(emit: &mut Emitter, condition: &str, dy: &str) -> String {
-    let ones = emit.to_float(condition);
+    let ones = emit.cast_float(condition);
     emit.mul(dy, &ones)
 }
 
@@ -79,7 +79,7 @@ fn ones_where_positive(emit: &mut Emitter, tensor: &str) -> String {
         Float::F64 => {
             let zero = emit.scalar(0.0);
             let positive = emit.node("Greater", &[tensor, &zero], vec![]);
-            emit.to_float(&positive)
+            emit.cast_float(&positive)
         }
     }
 }

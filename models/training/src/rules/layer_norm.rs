@@ -121,7 +121,7 @@ pub(super) fn layer_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Va
         // ONNX computes statistics in `f32`.
         let inverse = match tape.emit.float {
             Float::F32 => inverse,
-            Float::F64 => tape.emit.to_float(&inverse),
+            Float::F64 => tape.emit.cast_float(&inverse),
         };
         let of = Normalized {
             normal,

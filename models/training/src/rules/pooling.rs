@@ -23,7 +23,7 @@ fn zero_of(tape: &mut Tape, indices: &str) -> String {
     let first = tape.emit.integer(0);
     let axis = vec![build::int("axis", 0)];
     let first = tape.emit.node("Gather", &[indices, &first], axis);
-    let first = tape.emit.to_float(&first);
+    let first = tape.emit.cast_float(&first);
     tape.emit.sub(&first, &first)
 }
 

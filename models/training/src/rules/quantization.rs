@@ -34,7 +34,7 @@ pub(crate) fn quantized(tape: &mut Tape, call: &Call<'_>) -> Result<(Value, Vec<
         let above = tape.emit.node("Greater", &[&x, &low], vec![]);
         let below = tape.emit.node("Less", &[&x, &high], vec![]);
         let within = tape.emit.node("And", &[&above, &below], vec![]);
-        let ones = tape.emit.to_float(&within);
+        let ones = tape.emit.cast_float(&within);
         tape.emit.mul(dy, &ones)
     });
     Ok((output, outputs))

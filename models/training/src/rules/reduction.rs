@@ -117,7 +117,7 @@ pub(super) fn total(tape: &mut Tape, input: Value, axes: Vec<usize>) -> Value {
 /// Emits ReduceMax or ReduceMin. Like in `torch.amax`, equal elements share the gradient.
 pub(super) fn reduce_extreme(emit: &mut Emitter, at: &Reduced<'_>) -> String {
     let chosen = emit.node("Equal", &[at.x, at.y], vec![]);
-    let chosen = emit.to_float(&chosen);
+    let chosen = emit.cast_float(&chosen);
     let count = emit.sum(&chosen, at.axes.iter().copied(), true);
     let share = emit.div(at.dy, &count);
     emit.mul(&chosen, &share)
