@@ -1,13 +1,14 @@
 use frostline_tensor::{IMAGE_EXTENSIONS, is_hidden_name, is_image_name, is_unsupported_image_name};
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::iter;
 use std::path::{Path, PathBuf};
-use walkdir::{DirEntry, WalkDir};
 
 /// Path of an image, or a path with an error message.
 pub(super) type WalkItem = Result<PathBuf, (PathBuf, String)>;
+
+type WalkItems = Box<dyn Iterator<Item = WalkItem> + Send>;
 
 /// Returns the images at a path. Images within a folder are sorted by key. Memory use is limited to the names in
 /// the folders being visited.
@@ -15,7 +16,7 @@ pub(super) type WalkItem = Result<PathBuf, (PathBuf, String)>;
 /// A path to a file is always treated as an image. Folders are searched for names with an image extension,
 /// including unsupported formats, which are rejected during the read. Hidden files and folders are skipped. Links
 /// are followed.
-pub(super) fn images_at(path: PathBuf) -> Box<dyn Iterator<Item = WalkItem> + Send> {
+pub(super) fn images_at(path: PathBuf) -> WalkItems {
     match fs::metadata(&path) {
         Ok(metadata) if metadata.is_dir() => {}
         Ok(_) => return Box::new(iter::once(Ok(path))),
@@ -24,12 +25,7 @@ pub(super) fn images_at(path: PathBuf) -> Box<dyn Iterator<Item = WalkItem> + Se
             return Box::new(iter::once(Err((path, why))));
         }
     }
-    let entries = WalkDir::new(&path).min_depth(1).follow_links(true);
-    let entries = entries.sort_by(|left, right| key(left).cmp(key(right)));
-    let visible = entries
-        .into_iter()
-        .filter_entry(|entry| !is_hidden(entry.file_name()));
-    let mut items = visible.filter_map(item).peekable();
+    let mut items = images_in(path.clone(), &[]).peekable();
     if items.peek().is_none() {
         let why = format!("the folder contains no image (.{})", IMAGE_EXTENSIONS.join(", ."));
         return Box::new(iter::once(Err((path, why))));
@@ -37,44 +33,56 @@ pub(super) fn images_at(path: PathBuf) -> Box<dyn Iterator<Item = WalkItem> + Se
     Box::new(items)
 }
 
-/// Returns the item for an entry of a folder, or `None` if it is a folder or has another name than images.
-fn item(entry: walkdir::Result<DirEntry>) -> Option<WalkItem> {
-    let error = match entry {
-        Ok(entry) => {
-            let is_meant = !entry.file_type().is_dir() && is_image(entry.file_name());
-            return is_meant.then(|| Ok(entry.into_path()));
+/// Returns the images in a folder. `above` contains the canonical paths of the folders that led to it.
+fn images_in(folder: PathBuf, above: &[PathBuf]) -> WalkItems {
+    let opened = fs::canonicalize(&folder).and_then(|real| Ok((real, entries(&folder)?)));
+    let why = match opened {
+        Ok((real, _)) if above.contains(&real) => {
+            "symlink loop: the target is a parent folder; remove the link".to_owned()
         }
-        Err(error) => error,
+        Ok((real, entries)) => {
+            let above = [above, &[real]].concat();
+            return Box::new(
+                entries
+                    .into_iter()
+                    .flat_map(move |(name, is_folder)| -> WalkItems {
+                        let path = folder.join(name);
+                        if is_folder {
+                            images_in(path, &above)
+                        } else {
+                            Box::new(iter::once(Ok(path)))
+                        }
+                    }),
+            );
+        }
+        Err(error) => unreadable(&folder, &error),
     };
-    let path = error.path().unwrap_or(Path::new("")).to_owned();
-    let name = path.file_name().unwrap_or_default();
-    if error.depth() > 0 && is_hidden(name) {
-        return None;
+    Box::new(iter::once(Err((folder, why))))
+}
+
+/// Returns the images (`false`) and folders (`true`) in a folder, in the order of object keys.
+fn entries(folder: &Path) -> io::Result<Vec<(OsString, bool)>> {
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        // Dangling links are reported during the read.
+        let is_folder = kind.is_dir() || (kind.is_symlink() && entry.path().is_dir());
+        let name = entry.file_name();
+        let text = name.to_string_lossy();
+        let is_image = is_image_name(&text) || is_unsupported_image_name(&text);
+        if !is_hidden_name(&text) && (is_folder || is_image) {
+            entries.push((entry.file_name(), is_folder));
+        }
     }
-    // Dangling links are reported during the read.
-    if path.is_symlink() && !path.exists() {
-        return is_image(name).then_some(Ok(path));
-    }
-    let why = match error.io_error() {
-        Some(system) => unreadable(&path, system),
-        None => "symlink loop: the target is a parent folder; remove the link".to_owned(),
-    };
-    Some(Err((path, why)))
+    entries.sort_unstable_by(|left, right| key(left).cmp(key(right)));
+    Ok(entries)
 }
 
 /// Sort key in the order of object keys: the name, followed by a slash for folders.
-fn key(entry: &DirEntry) -> impl Iterator<Item = &u8> {
-    let end: &[u8] = if entry.file_type().is_dir() { b"/" } else { b"" };
-    entry.file_name().as_encoded_bytes().iter().chain(end)
-}
-
-fn is_hidden(name: &OsStr) -> bool {
-    is_hidden_name(&name.to_string_lossy())
-}
-
-fn is_image(name: &OsStr) -> bool {
-    let name = name.to_string_lossy();
-    is_image_name(&name) || is_unsupported_image_name(&name)
+fn key((name, is_folder): &(OsString, bool)) -> impl Iterator<Item = &u8> {
+    let end: &[u8] = if *is_folder { b"/" } else { b"" };
+    name.as_encoded_bytes().iter().chain(end)
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> String {
@@ -167,6 +175,17 @@ mod tests {
         assert_eq!(
             walk(&root, &["a"]),
             ["a/1.jpg", "a/3.jpg", "a/linked/2.jpg", "a/round!"]
+        );
+        let root = folder(&["a/dogs-old/2.jpg", "a/dogs.jpg", "elsewhere/1.jpg"]);
+        symlink(root.path().join("elsewhere"), root.path().join("a/dogs")).unwrap();
+        symlink(root.path(), root.path().join("elsewhere/up")).unwrap();
+        assert_eq!(
+            walk(&root, &["a"])[..3],
+            ["a/dogs-old/2.jpg", "a/dogs.jpg", "a/dogs/1.jpg"]
+        );
+        assert_eq!(
+            walk(&root, &["elsewhere"]).last().map(String::as_str),
+            Some("elsewhere/up/elsewhere!")
         );
     }
 }
