@@ -17,7 +17,7 @@ use frostline_tensor::OpError;
 #[derive(Debug, Clone)]
 pub struct ActivationBatch {
     positions: UInt32Array,
-    values: Columns,
+    values: RowColumns,
     exact: Option<ExactRows>,
     errors: StructArray,
     /// Indices of rows with wrong checksums, ascending.
@@ -25,7 +25,7 @@ pub struct ActivationBatch {
 }
 
 #[derive(Debug, Clone)]
-enum Columns {
+enum RowColumns {
     Objects(LargeBinaryArray),
     F32(Lists<Float32Type>),
     U8(Lists<UInt8Type>),
@@ -71,13 +71,13 @@ impl ActivationBatch {
         };
         let values = match (format, others) {
             (RowFormat::Object, _) => {
-                Columns::Objects(values.as_binary_opt::<i64>().ok_or_else(type_mismatch)?.clone())
+                RowColumns::Objects(values.as_binary_opt::<i64>().ok_or_else(type_mismatch)?.clone())
             }
-            (RowFormat::Tensor(Values::F32, _), _) => Columns::F32(Lists::from_column(values)?),
-            (RowFormat::Tensor(Values::U8, _), _) => Columns::U8(Lists::from_column(values)?),
-            (RowFormat::Tensor(Values::F16, _), _) => Columns::F16(Lists::from_column(values)?),
+            (RowFormat::Tensor(Values::F32, _), _) => RowColumns::F32(Lists::from_column(values)?),
+            (RowFormat::Tensor(Values::U8, _), _) => RowColumns::U8(Lists::from_column(values)?),
+            (RowFormat::Tensor(Values::F16, _), _) => RowColumns::F16(Lists::from_column(values)?),
             (RowFormat::Tensor(Values::Int8, _), [scales, offsets, ..]) => {
-                Columns::Int8(Box::new(Int8Columns {
+                RowColumns::Int8(Box::new(Int8Columns {
                     values: Lists::from_column(values)?,
                     scales: Lists::from_column(scales)?,
                     offsets: Lists::from_column(offsets)?,
@@ -163,13 +163,13 @@ impl ActivationBatch {
 
     pub(crate) fn value(&self, index: usize) -> Option<RowValue<'_>> {
         match &self.values {
-            Columns::Objects(objects) => objects
+            RowColumns::Objects(objects) => objects
                 .is_valid(index)
                 .then(|| RowValue::Object(objects.value(index))),
-            Columns::F32(values) => values.row(index).map(RowValue::F32),
-            Columns::U8(values) => values.row(index).map(RowValue::U8),
-            Columns::F16(values) => values.row(index).map(RowValue::F16),
-            Columns::Int8(values) => values.row(index),
+            RowColumns::F32(values) => values.row(index).map(RowValue::F32),
+            RowColumns::U8(values) => values.row(index).map(RowValue::U8),
+            RowColumns::F16(values) => values.row(index).map(RowValue::F16),
+            RowColumns::Int8(values) => values.row(index),
         }
     }
 

@@ -22,7 +22,7 @@ pub(crate) struct Message {
 }
 
 /// Part of a message.
-enum Part {
+enum FramePart {
     Prefix,
     Metadata,
     /// Body of the message with this metadata.
@@ -32,7 +32,7 @@ enum Part {
 
 /// Splits a stream of chunks into messages.
 pub(crate) struct Frames {
-    part: Part,
+    part: FramePart,
     /// Size of the current part in bytes.
     wanted: usize,
     /// Received bytes of the current part.
@@ -43,7 +43,7 @@ pub(crate) struct Frames {
 impl Frames {
     pub(crate) fn new(body_limit: usize) -> Self {
         Self {
-            part: Part::Prefix,
+            part: FramePart::Prefix,
             wanted: PREFIX,
             read: MutableBuffer::with_capacity(PREFIX),
             body_limit,
@@ -52,12 +52,12 @@ impl Frames {
 
     /// Returns true if the end marker was received.
     pub(crate) fn ended(&self) -> bool {
-        matches!(self.part, Part::Ended)
+        matches!(self.part, FramePart::Ended)
     }
 
     /// Returns true if the next `bytes` bytes can complete a message.
     pub(crate) fn may_complete(&self, bytes: usize) -> bool {
-        !matches!(self.part, Part::Body(_)) || self.wanted - self.read.len() <= bytes
+        !matches!(self.part, FramePart::Body(_)) || self.wanted - self.read.len() <= bytes
     }
 
     /// Returns the next complete message, or `None` if all bytes of `chunk` were consumed.
@@ -68,23 +68,23 @@ impl Frames {
             if self.read.len() < self.wanted {
                 return Ok(None);
             }
-            match std::mem::replace(&mut self.part, Part::Ended) {
-                Part::Prefix => {
+            match std::mem::replace(&mut self.part, FramePart::Ended) {
+                FramePart::Prefix => {
                     let length = metadata_length(&self.read)?;
                     if length > 0 {
-                        self.start(Part::Metadata, length);
+                        self.start(FramePart::Metadata, length);
                     }
                 }
-                Part::Metadata => {
+                FramePart::Metadata => {
                     let length = self.body_length()?;
                     let metadata = self.read.to_vec();
-                    self.start(Part::Body(metadata), length);
+                    self.start(FramePart::Body(metadata), length);
                 }
-                Part::Body(metadata) => {
-                    let body = self.start(Part::Prefix, PREFIX).into();
+                FramePart::Body(metadata) => {
+                    let body = self.start(FramePart::Prefix, PREFIX).into();
                     return Ok(Some(Message { metadata, body }));
                 }
-                Part::Ended => {}
+                FramePart::Ended => {}
             }
         }
         if chunk.is_empty() {
@@ -94,7 +94,7 @@ impl Frames {
     }
 
     /// Starts a part of `length` bytes, and returns the bytes of the previous part.
-    fn start(&mut self, part: Part, length: usize) -> MutableBuffer {
+    fn start(&mut self, part: FramePart, length: usize) -> MutableBuffer {
         self.part = part;
         self.wanted = length;
         std::mem::replace(&mut self.read, MutableBuffer::with_capacity(length))
