@@ -63,13 +63,13 @@ fn joined(mut differ: Vec<String>) -> Option<String> {
 }
 
 /// Setting with different values in a run and in a job that resumes it.
-struct Difference {
+struct SettingDifference {
     name: String,
     then: String,
     now: String,
 }
 
-impl Difference {
+impl SettingDifference {
     /// Describes the difference. `recorded` names the owner of the earlier value.
     fn text(&self, recorded: &str) -> String {
         let Self { name, then, now } = self;
@@ -84,9 +84,9 @@ impl Difference {
 
 /// Returns the settings that identify a job and differ. If the model differs, the other settings are
 /// omitted.
-fn differences(then: &JobSpec, now: &JobSpec) -> Vec<Difference> {
+fn differences(then: &JobSpec, now: &JobSpec) -> Vec<SettingDifference> {
     if then.model_sha256 != now.model_sha256 {
-        return vec![Difference {
+        return vec![SettingDifference {
             name: "model_sha256".to_owned(),
             then: file_name(then.model.as_deref(), then.model_sha256.as_deref()),
             now: file_name(now.model.as_deref(), now.model_sha256.as_deref()),
@@ -100,12 +100,12 @@ fn differences(then: &JobSpec, now: &JobSpec) -> Vec<Difference> {
         // The default batch size depends on whether the job is reproducible.
         .filter(|(_, new)| !(toggled && new.name == "fixed_batch"))
         .map(|(old, new)| match new.name.as_str() {
-            "guest_sha256" => Difference {
+            "guest_sha256" => SettingDifference {
                 name: new.name,
                 then: file_name(then.guest.as_deref(), then.guest_sha256.as_deref()),
                 now: file_name(now.guest.as_deref(), now.guest_sha256.as_deref()),
             },
-            _ => Difference {
+            _ => SettingDifference {
                 name: new.name,
                 then: shown(&old.value),
                 now: shown(&new.value),
