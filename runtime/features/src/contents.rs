@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 /// Hashes by file state, shared by processes through a file. A damaged record leads to a hash without rows.
-pub(crate) struct Contents {
+pub(crate) struct ContentHashes {
     file: File,
     known: Mutex<Known>,
 }
@@ -23,7 +23,7 @@ struct Known {
     records: u64,
 }
 
-impl Contents {
+impl ContentHashes {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = File::options().read(true).append(true).create(true).open(path)?;
         let length = file.metadata()?.len();

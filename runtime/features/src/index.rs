@@ -8,22 +8,22 @@ use std::io;
 
 /// Position and checksum of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Slot {
+pub(crate) struct RowSlot {
     pub(crate) number: u64,
     pub(crate) checksum: u64,
 }
 
 /// In-memory index.
 #[derive(Debug, Default)]
-pub(crate) struct Index {
-    rows: HashMap<RowKey, Slot>,
+pub(crate) struct RowIndex {
+    rows: HashMap<RowKey, RowSlot>,
     /// Samples with a row for some content, by the part of the key that does not depend on the content.
     samples: HashSet<[u8; 8]>,
     /// Number of records read so far.
     records: u64,
 }
 
-impl Index {
+impl RowIndex {
     /// Reads the records appended to `file` since the last call.
     pub(crate) fn read_on(&mut self, file: &File) -> io::Result<()> {
         // The file was truncated, and later records may have been overwritten. Read everything again.
@@ -39,12 +39,12 @@ impl Index {
     /// Adds the record of the next row.
     fn add(&mut self, key: RowKey, checksum: u64) {
         let number = self.records;
-        self.rows.insert(key, Slot { number, checksum });
+        self.rows.insert(key, RowSlot { number, checksum });
         self.samples.extend(key.sample_part());
         self.records += 1;
     }
 
-    pub(crate) fn get(&self, key: &RowKey) -> Option<Slot> {
+    pub(crate) fn get(&self, key: &RowKey) -> Option<RowSlot> {
         self.rows.get(key).copied()
     }
 
@@ -54,7 +54,7 @@ impl Index {
     }
 
     /// Removes the row in `slot` from the index, unless the row has been written again since.
-    pub(crate) fn forget(&mut self, key: &RowKey, slot: Slot) {
+    pub(crate) fn forget(&mut self, key: &RowKey, slot: RowSlot) {
         if self.get(key) == Some(slot) {
             self.rows.remove(key);
         }

@@ -1,7 +1,7 @@
 //! Rows of a store on disk and in the write queue.
 
-use crate::contents::Contents;
-use crate::index::{Index, Slot};
+use crate::contents::ContentHashes;
+use crate::index::{RowIndex, RowSlot};
 use crate::space::Evicted;
 use crate::{Form, RowKey};
 use frostline_tensor::Tensor;
@@ -13,20 +13,20 @@ use std::sync::Arc;
 
 /// Rows of a store, shared by readers and the writer.
 pub(crate) struct StoreRows {
-    pub(crate) contents: Contents,
+    pub(crate) contents: ContentHashes,
     pub(crate) form: Form,
     pub(crate) shape: Vec<usize>,
     pub(crate) values: usize,
     pub(crate) row_bytes: usize,
     pub(crate) rows: File,
     pub(crate) index: File,
-    pub(crate) state: Mutex<State>,
+    pub(crate) state: Mutex<StoreState>,
 }
 
 #[derive(Default)]
-pub(crate) struct State {
-    pub(crate) index: Index,
-    pub(crate) pending: Pending,
+pub(crate) struct StoreState {
+    pub(crate) index: RowIndex,
+    pub(crate) pending: QueuedRows,
     /// Rows with a wrong checksum since the last [`Store::take_warnings`](crate::Store::take_warnings).
     pub(crate) broken: u64,
     /// Number of rows not cached in time since the last [`Store::take_warnings`](crate::Store::take_warnings).
@@ -35,7 +35,7 @@ pub(crate) struct State {
     pub(crate) evicted: Evicted,
 }
 
-impl State {
+impl StoreState {
     pub(crate) fn locate(&self, key: &RowKey) -> Option<RowLocation> {
         match self.pending.rows.get(key) {
             Some((rows, row)) => Some(RowLocation::Memory(Arc::clone(rows), *row)),
@@ -46,20 +46,20 @@ impl State {
 
 /// Location of a row.
 pub(crate) enum RowLocation {
-    Disk(Slot),
+    Disk(RowSlot),
     Memory(Arc<Tensor>, usize),
 }
 
 /// Queued rows.
 #[derive(Default)]
-pub(crate) struct Pending {
+pub(crate) struct QueuedRows {
     pub(crate) rows: HashMap<RowKey, (Arc<Tensor>, usize)>,
     pub(crate) bytes: u64,
 }
 
 impl StoreRows {
     /// Reads a row's bytes from disk and verifies the checksum.
-    pub(crate) fn read_bytes(&self, key: &RowKey, slot: Slot, into: &mut [u8]) -> Result<(), ()> {
+    pub(crate) fn read_bytes(&self, key: &RowKey, slot: RowSlot, into: &mut [u8]) -> Result<(), ()> {
         let at = slot.number * self.row_bytes as u64;
         self.rows.read_exact_at(into, at).map_err(drop)?;
         (key.checksum(into) == slot.checksum).then_some(()).ok_or(())

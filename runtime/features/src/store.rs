@@ -1,9 +1,9 @@
-use crate::contents::Contents;
+use crate::contents::ContentHashes;
 use crate::error::failed;
 use crate::records::RECORD;
 use crate::rows::{RowLocation, StoreRows};
 use crate::space::{Evicted, StoreSpace};
-use crate::writer::Writer;
+use crate::writer::RowWriter;
 use crate::{Content, FeatureError, Form, Row, RowKey, RowKeys, Stopped};
 use frostline_tensor::{ObjectInfo, Tensor};
 use parking_lot::Mutex;
@@ -27,7 +27,7 @@ pub struct FoundRows {
 /// [`Store::refresh`]. Queued rows are found immediately. Dropping the store writes the queued rows.
 pub struct Store {
     inner: Arc<StoreRows>,
-    pub(crate) writer: Writer,
+    pub(crate) writer: RowWriter,
     room: StoreSpace,
     /// Locked while a job uses the store.
     _used: File,
@@ -53,7 +53,7 @@ impl Store {
         let path = room.store();
         let contents = path.join("contents");
         let inner = StoreRows {
-            contents: Contents::open(&contents).map_err(failed("opening", &contents))?,
+            contents: ContentHashes::open(&contents).map_err(failed("opening", &contents))?,
             form: row.form,
             shape: row.shape.clone(),
             values: row.values()?,
@@ -63,7 +63,7 @@ impl Store {
             state: Mutex::default(),
         };
         let inner = Arc::new(inner);
-        let writer = Writer::start(Arc::clone(&inner), turn, room.clone(), told);
+        let writer = RowWriter::start(Arc::clone(&inner), turn, room.clone(), told);
         let store = Self {
             inner,
             writer: writer.map_err(failed("starting the writer thread for", path))?,
@@ -254,7 +254,7 @@ mod tests {
             options.open(folder.path().join(name)).unwrap()
         };
         let inner = StoreRows {
-            contents: Contents::open(&folder.path().join("contents")).unwrap(),
+            contents: ContentHashes::open(&folder.path().join("contents")).unwrap(),
             form: Form::F32,
             shape: vec![2],
             values: 2,

@@ -34,16 +34,16 @@ pub(crate) struct Handed {
 }
 
 /// Work of the writer thread.
-enum Work {
+enum WriterWork {
     Write(Handed),
     /// Closes this channel once all batches queued before are processed.
     Settle(mpsc::Sender<()>),
 }
 
 /// Handle of the writer thread. Dropping the handle waits until the queued rows are written.
-pub(crate) struct Writer {
+pub(crate) struct RowWriter {
     inner: Arc<StoreRows>,
-    queue: Option<mpsc::Sender<Work>>,
+    queue: Option<mpsc::Sender<WriterWork>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -54,7 +54,7 @@ struct WriteLock {
     wait: Duration,
 }
 
-impl Writer {
+impl RowWriter {
     /// Starts the writer thread. The lock `turn` is shared by the writers of all stores, and `room` limits
     /// the size of this store.
     #[expect(clippy::disallowed_methods, reason = "a trainer writes with a single thread")]
@@ -78,8 +78,8 @@ impl Writer {
                 let mut told = Some(told);
                 for work in waiting {
                     let handed = match work {
-                        Work::Write(handed) => handed,
-                        Work::Settle(done) => {
+                        WriterWork::Write(handed) => handed,
+                        WriterWork::Settle(done) => {
                             drop(done);
                             continue;
                         }
@@ -119,18 +119,18 @@ impl Writer {
         }
         state.pending.bytes += bytes;
         drop(state);
-        self.send(Work::Write(Handed { keys, rows, bytes }));
+        self.send(WriterWork::Write(Handed { keys, rows, bytes }));
     }
 
     /// Blocks until all batches queued so far are processed. Other threads can queue rows meanwhile.
     pub(crate) fn settle(&self) {
         let (done, settled) = mpsc::channel();
-        self.send(Work::Settle(done));
+        self.send(WriterWork::Settle(done));
         // Fails when the thread closes the channel.
         let _ = settled.recv();
     }
 
-    fn send(&self, work: Work) {
+    fn send(&self, work: WriterWork) {
         if let Some(queue) = &self.queue {
             // The thread receives until the queue is closed.
             let _ = queue.send(work);
@@ -176,7 +176,7 @@ impl WriteLock {
     }
 }
 
-impl Drop for Writer {
+impl Drop for RowWriter {
     fn drop(&mut self) {
         self.queue = None;
         if let Some(thread) = self.thread.take() {
