@@ -3,12 +3,12 @@ use frostline_engine::{Interrupt, InterruptCause};
 use std::thread::JoinHandle;
 use tokio::sync::{mpsc, oneshot};
 
-type Work<T> = Box<dyn FnOnce(&mut T) + Send>;
+type BoxedWork<T> = Box<dyn FnOnce(&mut T) + Send>;
 
 /// A dedicated thread that owns a `T` and runs work on it sequentially. Dropping it interrupts the work and
 /// joins the thread, so that no engine is running when the process exits.
 pub struct Dedicated<T> {
-    work: Option<mpsc::Sender<Work<T>>>,
+    work: Option<mpsc::Sender<BoxedWork<T>>>,
     interrupt: Interrupt,
     thread: Option<JoinHandle<()>>,
 }
@@ -28,7 +28,7 @@ impl<T: Send + 'static> Dedicated<T> {
     pub async fn open<E: From<ComputeError> + Send + 'static>(
         open: impl FnOnce(&Interrupt) -> Result<T, E> + Send + 'static,
     ) -> Result<Self, E> {
-        let (work, mut waiting) = mpsc::channel::<Work<T>>(1);
+        let (work, mut waiting) = mpsc::channel::<BoxedWork<T>>(1);
         let (answer, opened) = oneshot::channel();
         let interrupt = Interrupt::new();
         let guard = interrupt.clone();
@@ -62,7 +62,7 @@ impl<T: Send + 'static> Dedicated<T> {
         work: impl FnOnce(&mut T) -> Result<R, E> + Send + 'static,
     ) -> Result<R, E> {
         let (answer, result) = oneshot::channel();
-        let work: Work<T> = Box::new(move |owned| {
+        let work: BoxedWork<T> = Box::new(move |owned| {
             // Sending fails if the caller was cancelled.
             let _ = answer.send(work(owned));
         });

@@ -37,7 +37,7 @@ impl StepTerms {
 
 /// A graph of the suffix in a dedicated session. This is either a training step for a fixed number of rows or
 /// the weight update.
-pub(crate) struct Step {
+pub(crate) struct StepSession {
     pub(crate) rows: usize,
     session: Session,
     input: String,
@@ -49,14 +49,14 @@ pub(crate) struct Step {
 
 /// Input rows of a training step.
 #[derive(Clone, Copy)]
-pub(crate) struct Rows<'a> {
+pub(crate) struct StepRows<'a> {
     pub(crate) activations: &'a Tensor,
     pub(crate) targets: &'a Tensor,
     /// Offset of the first row within the batch.
     pub(crate) offset: usize,
 }
 
-impl Step {
+impl StepSession {
     pub(crate) fn open(
         rows: usize,
         graph: TrainingGraph,
@@ -79,7 +79,7 @@ impl Step {
     pub(crate) fn run(
         &mut self,
         state: &mut ResidentState,
-        rows: Option<Rows<'_>>,
+        rows: Option<StepRows<'_>>,
         terms: &StepTerms,
         interrupt: &Interrupt,
     ) -> Result<Option<f32>, ComputeError> {

@@ -3,7 +3,7 @@ use crate::error::ComputeError;
 use crate::forward::{Forward, has_bf16};
 use crate::standard::{LinearHead, Moments, Standard};
 use crate::state::SuffixState;
-use crate::step::{Rows, Step, StepTerms, resident};
+use crate::step::{StepRows, StepSession, StepTerms, resident};
 use crate::targets::Targets;
 use frostline_engine::{Device, Interrupt, ResidentState, SessionOptions};
 use frostline_graph::Model;
@@ -38,9 +38,9 @@ pub struct Suffix {
     state: ResidentState,
     slots: Vec<StateSlot>,
     /// Step sessions, least recently used first.
-    sessions: Vec<Step>,
+    sessions: Vec<StepSession>,
     /// The weight update for accumulated gradients, opened on first use.
-    update: Option<Step>,
+    update: Option<StepSession>,
     /// The forward pass with the current weights, opened on first use.
     inference: Option<Forward>,
 }
@@ -112,7 +112,7 @@ impl Suffix {
         let (mut graph, micro_batch) = built.map_err(ComputeError::not_trained(&parts.freeze))?;
         let state = ResidentState::new(resident(&mut graph.state)).map_err(ComputeError::training)?;
         let slots = std::mem::take(&mut graph.state);
-        let sessions = vec![Step::open(micro_batch, graph, &parts.options, interrupt)?];
+        let sessions = vec![StepSession::open(micro_batch, graph, &parts.options, interrupt)?];
         if has_bf16(&parts.suffix)? {
             // Such layers are trained in f32. Without this, a missing operator would be found after an epoch.
             let doing = "opening the network";
@@ -199,7 +199,7 @@ impl Suffix {
             Some([activations, targets]) => (activations, targets),
             None => (activations, &targets),
         };
-        let rows = Rows {
+        let rows = StepRows {
             activations,
             targets,
             offset: 0,
@@ -211,7 +211,7 @@ impl Suffix {
     }
 
     /// Runs one training step.
-    fn run(&mut self, rows: Rows<'_>, terms: &StepTerms) -> Result<f32, ComputeError> {
+    fn run(&mut self, rows: StepRows<'_>, terms: &StepTerms) -> Result<f32, ComputeError> {
         let count = rows.targets.rows()?;
         let parts = &self.parts;
         let interrupt = &self.interrupt;
@@ -219,21 +219,21 @@ impl Suffix {
         let step = most_recent(&mut self.sessions, SESSIONS, found, || {
             let graph = TrainingGraph::build(&parts.suffix, count, &parts.settings);
             let graph = graph.map_err(ComputeError::not_trained(&parts.freeze))?;
-            Step::open(count, graph, &parts.options, interrupt)
+            StepSession::open(count, graph, &parts.options, interrupt)
         })?;
         let loss = step.run(&mut self.state, Some(rows), terms, &self.interrupt)?;
         loss.ok_or(ComputeError::Ended { part: "engine" })
     }
 
     /// Runs a step for each micro-batch and returns the mean loss, weighted by sample weights.
-    fn micro_batches(&mut self, batch: Rows<'_>, terms: &StepTerms) -> Result<f32, ComputeError> {
+    fn micro_batches(&mut self, batch: StepRows<'_>, terms: &StepTerms) -> Result<f32, ComputeError> {
         let rows = batch.targets.rows()?;
         let first = self.pending_weight()?;
         let mut counted = first;
         let mut sum = 0.0;
         for before in (0..rows).step_by(self.micro_batch.max(1)) {
             let end = rows.min(before + self.micro_batch);
-            let rows = Rows {
+            let rows = StepRows {
                 activations: &batch.activations.slice_rows(before, end)?,
                 targets: &batch.targets.slice_rows(before, end)?,
                 offset: before,
@@ -278,7 +278,7 @@ impl Suffix {
             None => {
                 let graph = TrainingGraph::update(&self.parts.suffix, &self.parts.settings);
                 let graph = graph.map_err(ComputeError::not_trained(&self.parts.freeze))?;
-                let update = Step::open(0, graph, &self.parts.options, &self.interrupt)?;
+                let update = StepSession::open(0, graph, &self.parts.options, &self.interrupt)?;
                 self.update.insert(update)
             }
         };
