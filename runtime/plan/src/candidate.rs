@@ -1,5 +1,5 @@
-use crate::pipeline::Prediction;
-use crate::reuse::Pass;
+use crate::pipeline::JobPrediction;
+use crate::reuse::FetchPass;
 use crate::scenario::Scenario;
 use crate::{Stages, Usage, Work, Workload};
 use frostline_job::Objective;
@@ -33,7 +33,7 @@ pub struct Candidate {
 
 impl Candidate {
     /// Predicts the time of the job with this candidate.
-    pub(crate) fn predict(&self, workload: &Workload) -> Prediction {
+    pub(crate) fn predict(&self, workload: &Workload) -> JobPrediction {
         self.predict_in(workload, &Scenario::MEASURED)
     }
 
@@ -43,7 +43,7 @@ impl Candidate {
     }
 
     /// [`Candidate::predict`] for the given scenario.
-    pub(crate) fn predict_in(&self, workload: &Workload, scenario: &Scenario) -> Prediction {
+    pub(crate) fn predict_in(&self, workload: &Workload, scenario: &Scenario) -> JobPrediction {
         workload
             .with_encoding(self.encoding)
             .predict(&self.stages, scenario)
@@ -51,21 +51,21 @@ impl Candidate {
 
     /// Returns the usage of an epoch in the first pass. If there is no feature cache, this is the usage of
     /// any epoch.
-    pub(crate) fn first_epoch(&self, workload: &Workload, prediction: &Prediction) -> Usage {
+    pub(crate) fn first_epoch(&self, workload: &Workload, prediction: &JobPrediction) -> Usage {
         let workload = workload.with_encoding(self.encoding);
         let [first, _] = workload.passes();
         self.epoch(&workload, first, prediction.iteration_seconds)
     }
 
     /// Returns the usage of an epoch with cached features, or `None` if the job has no such epoch.
-    pub(crate) fn later_epoch(&self, workload: &Workload, prediction: &Prediction) -> Option<Usage> {
+    pub(crate) fn later_epoch(&self, workload: &Workload, prediction: &JobPrediction) -> Option<Usage> {
         let workload = workload.with_encoding(self.encoding);
         let [_, later] = workload.passes();
         (later.iterations > 0).then(|| self.epoch(&workload, later, prediction.later_seconds))
     }
 
     /// Returns the usage of the whole job.
-    pub(crate) fn job(&self, workload: &Workload, prediction: &Prediction) -> Usage {
+    pub(crate) fn job(&self, workload: &Workload, prediction: &JobPrediction) -> Usage {
         self.job_in(workload, prediction, &Scenario::MEASURED)
     }
 
@@ -88,7 +88,7 @@ impl Candidate {
         let traveling = workload.with_encoding(self.encoding);
         let [first, _] = traveling.passes();
         let steady = self.predict(workload).steady_seconds;
-        let pass = Pass {
+        let pass = FetchPass {
             iterations: 1,
             ..first
         };
@@ -96,8 +96,8 @@ impl Candidate {
     }
 
     /// Returns the usage of an epoch with iterations like those of `pass`.
-    fn epoch(&self, workload: &Workload, pass: Pass, iteration_seconds: f64) -> Usage {
-        let pass = Pass {
+    fn epoch(&self, workload: &Workload, pass: FetchPass, iteration_seconds: f64) -> Usage {
+        let pass = FetchPass {
             iterations: workload.epoch_iterations,
             ..pass
         };
@@ -105,14 +105,14 @@ impl Candidate {
         self.usage(workload, seconds, &[pass], &Scenario::MEASURED)
     }
 
-    fn job_in(&self, workload: &Workload, prediction: &Prediction, scenario: &Scenario) -> Usage {
+    fn job_in(&self, workload: &Workload, prediction: &JobPrediction, scenario: &Scenario) -> Usage {
         let workload = workload.with_encoding(self.encoding);
         self.usage(&workload, prediction.total_seconds, &workload.passes(), scenario)
     }
 
     /// Returns the usage of the iterations in `passes`, given the total duration. If the last batch of an
     /// epoch is smaller, it is counted accordingly.
-    fn usage(&self, workload: &Workload, seconds: f64, passes: &[Pass], scenario: &Scenario) -> Usage {
+    fn usage(&self, workload: &Workload, seconds: f64, passes: &[FetchPass], scenario: &Scenario) -> Usage {
         let batch = workload.batch as f64;
         let full = workload.epoch_samples / (batch * workload.epoch_iterations.max(1) as f64);
         let mut usage = Usage {
@@ -138,5 +138,5 @@ impl Candidate {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Ranked {
     pub(crate) candidate: Candidate,
-    pub(crate) prediction: Prediction,
+    pub(crate) prediction: JobPrediction,
 }

@@ -1,7 +1,7 @@
 //! Predicts the duration of a job. Host, link and trainer form a pipeline: while a batch is used for
 //! training, the next batches are extracted and sent.
 
-use crate::reuse::Pass;
+use crate::reuse::FetchPass;
 use crate::scenario::Scenario;
 use crate::{CostModel, Reuse, Stages, Usage};
 use frostline_job::Objective;
@@ -48,7 +48,7 @@ pub struct Workload {
 
 /// Prediction for the job at a split.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Prediction {
+pub(crate) struct JobPrediction {
     /// Seconds between batches while the pipeline is full. With a feature cache, this is the value for the
     /// first pass.
     pub(crate) steady_seconds: f64,
@@ -74,7 +74,7 @@ impl Workload {
     /// HAPI (SoCC '24, section 5) has the same structure, but adds extraction and transfer, which overlap
     /// here. With a feature cache this describes the first pass. Later iterations only fetch the features
     /// that did not fit in the cache, and the pipeline is not filled again.
-    pub(crate) fn predict(&self, stages: &Stages, scenario: &Scenario) -> Prediction {
+    pub(crate) fn predict(&self, stages: &Stages, scenario: &Scenario) -> JobPrediction {
         let stages = scenario.stages(stages);
         let [first, later] = self.passes();
         let Stages {
@@ -95,7 +95,7 @@ impl Workload {
         } else {
             upload
         };
-        Prediction {
+        JobPrediction {
             steady_seconds: steady,
             total_seconds: later_seconds.mul_add(later_count, first_seconds),
             fetching_seconds: (later_seconds - stages.step_seconds)
@@ -108,7 +108,7 @@ impl Workload {
     }
 
     /// Returns the seconds between batches of `pass` and the bottleneck.
-    fn steady(&self, stages: &Stages, pass: Pass, scenario: &Scenario) -> (f64, Bottleneck) {
+    fn steady(&self, stages: &Stages, pass: FetchPass, scenario: &Scenario) -> (f64, Bottleneck) {
         let Stages {
             host_seconds: host,
             link_seconds: link,
@@ -171,10 +171,10 @@ impl Workload {
 
     /// Returns the first pass and the later iterations. In the first pass, the samples of all views are new.
     /// Without a feature cache, all iterations belong to the first pass.
-    pub(crate) fn passes(&self) -> [Pass; 2] {
+    pub(crate) fn passes(&self) -> [FetchPass; 2] {
         match &self.reuse {
             Some(reuse) => reuse.passes(self.iterations, self.epoch_iterations),
-            None => [Pass::of_fetched(self.iterations), Pass::of_fetched(0)],
+            None => [FetchPass::of_fetched(self.iterations), FetchPass::of_fetched(0)],
         }
     }
 

@@ -37,7 +37,7 @@ impl Default for Reuse {
 
 /// Consecutive iterations that fetch the same fraction of the features.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Pass {
+pub(crate) struct FetchPass {
     pub(crate) iterations: u64,
     /// The fraction of features to fetch. The rest is cached.
     pub(crate) fetched: f64,
@@ -69,15 +69,15 @@ impl Reuse {
 
     /// Divides a job into the first pass and the later iterations. In the first pass, the samples of all
     /// views are new.
-    pub(crate) fn passes(&self, iterations: u64, epoch_iterations: u64) -> [Pass; 2] {
+    pub(crate) fn passes(&self, iterations: u64, epoch_iterations: u64) -> [FetchPass; 2] {
         let draws = u64::from(self.views.max(1));
         let first = epoch_iterations.saturating_mul(draws).min(iterations);
         [
-            Pass {
+            FetchPass {
                 iterations: first,
                 fetched: 1.0 - self.rows_kept_already.clamp(0.0, 1.0),
             },
-            Pass {
+            FetchPass {
                 iterations: iterations - first,
                 fetched: 1.0 - self.cached_fraction(),
             },
@@ -85,7 +85,7 @@ impl Reuse {
     }
 }
 
-impl Pass {
+impl FetchPass {
     /// Creates a pass in which all features are fetched.
     pub(crate) fn of_fetched(iterations: u64) -> Self {
         Self {

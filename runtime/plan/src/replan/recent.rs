@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 
 /// Sliding window of values.
 #[derive(Debug, Default)]
-pub(super) struct Recent<T> {
+pub(super) struct SlidingWindow<T> {
     values: VecDeque<T>,
     limit: usize,
 }
 
-impl<T> Recent<T> {
+impl<T> SlidingWindow<T> {
     fn push(&mut self, value: T) {
         if self.values.len() >= self.limit {
             self.values.pop_front();
@@ -41,7 +41,7 @@ impl<T> Recent<T> {
 
 /// A window of consecutive iterations has the size of the batches that are fetched concurrently. Such batches arrive
 /// together: after a long wait, the next batches are available immediately, so only the sum is meaningful.
-impl Recent<Iteration> {
+impl SlidingWindow<Iteration> {
     /// Adds an iteration and returns the sum of the window, or `None` if there are not enough iterations yet.
     pub(super) fn add(&mut self, iteration: Iteration) -> Option<Iteration> {
         self.push(iteration);
@@ -61,7 +61,7 @@ impl Recent<Iteration> {
     }
 }
 
-impl Recent<f64> {
+impl SlidingWindow<f64> {
     pub(super) fn add(&mut self, value: f64) {
         if value.is_finite() {
             self.push(value);

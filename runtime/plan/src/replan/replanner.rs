@@ -1,5 +1,5 @@
 use super::observed::{Iteration, Observed};
-use super::recent::Recent;
+use super::recent::SlidingWindow;
 use crate::candidate::Ranked;
 use crate::text::rate;
 use crate::{Bottleneck, Candidate, Planner, Workload};
@@ -35,10 +35,10 @@ pub struct Replanner {
     /// Planned workload.
     job: Workload,
     present: Candidate,
-    host: Recent<f64>,
-    trainer: Recent<f64>,
-    rate: Recent<f64>,
-    bunch: Recent<Iteration>,
+    host: SlidingWindow<f64>,
+    trainer: SlidingWindow<f64>,
+    rate: SlidingWindow<f64>,
+    bunch: SlidingWindow<Iteration>,
     settling: u64,
     /// Number of steps that could have been saved since another split became better.
     steps_lost: f64,
@@ -51,10 +51,10 @@ impl Replanner {
             job: planner.workload,
             planner,
             present: first.clone(),
-            host: Recent::default(),
-            trainer: Recent::default(),
-            rate: Recent::default(),
-            bunch: Recent::default(),
+            host: SlidingWindow::default(),
+            trainer: SlidingWindow::default(),
+            rate: SlidingWindow::default(),
+            bunch: SlidingWindow::default(),
             settling: SETTLING,
             steps_lost: 0.0,
         };
