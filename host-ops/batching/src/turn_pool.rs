@@ -16,11 +16,11 @@ pub struct TurnPool<T> {
 }
 
 struct Queue<T> {
-    state: Lock<State<T>>,
+    state: Lock<PoolState<T>>,
     more: Condvar,
 }
 
-struct State<T> {
+struct PoolState<T> {
     turns: Turns<(u64, T)>,
     pushed: u64,
     closed: bool,
@@ -40,7 +40,7 @@ impl<T: Send + 'static> TurnPool<T> {
         clock: impl Fn() -> Duration + Clone + Send + 'static,
         run: impl Fn(T) + Clone + Send + 'static,
     ) -> std::io::Result<Self> {
-        let state = State {
+        let state = PoolState {
             turns: Turns::new(guess),
             pushed: 0,
             closed: false,
@@ -138,21 +138,21 @@ mod tests {
     use super::*;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    type Work = Box<dyn FnOnce() + Send>;
+    type PoolTask = Box<dyn FnOnce() + Send>;
 
-    fn pool() -> TurnPool<Work> {
+    fn pool() -> TurnPool<PoolTask> {
         TurnPool::start(
             "test",
             1,
             Duration::from_millis(1),
             || Duration::ZERO,
-            |work: Work| work(),
+            |work: PoolTask| work(),
         )
         .unwrap()
     }
 
     /// Occupies the pool's only thread until the sender is used or dropped.
-    fn busy(pool: &TurnPool<Work>) -> Sender<()> {
+    fn busy(pool: &TurnPool<PoolTask>) -> Sender<()> {
         let (release, gate) = channel::<()>();
         let (at_work, begun) = channel();
         let wait = move || {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     /// Pushes work that sends `number`.
-    fn says(pool: &TurnPool<Work>, tenant: &str, number: u32) -> (u64, Receiver<u32>) {
+    fn says(pool: &TurnPool<PoolTask>, tenant: &str, number: u32) -> (u64, Receiver<u32>) {
         let (says, said) = channel();
         let id = pool.push(tenant, Box::new(move || says.send(number).unwrap()));
         (id, said)

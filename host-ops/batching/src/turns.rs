@@ -3,8 +3,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Ready items of tenants, which are served in the order of [`Shares`] without weights and credit. Within a tenant,
-/// items are served in order of arrival.
+/// Ready items of tenants, which are served in the order of [`Shares`] without weights. Within a tenant, items are
+/// served in order of arrival.
 #[derive(Debug)]
 pub(crate) struct Turns<T> {
     shares: Shares<Arc<str>>,
@@ -17,7 +17,8 @@ impl<T> Turns<T> {
     /// Creates an empty queue. Running turns count as `guess` until the end.
     pub(crate) fn new(guess: Duration) -> Self {
         Self {
-            shares: Shares::new(Duration::ZERO),
+            // The time of the least served tenant can include the guess of a running turn.
+            shares: Shares::new(guess),
             ready: BTreeMap::new(),
             guess,
         }

@@ -41,10 +41,10 @@ pub trait Policy {
 
 /// Queue of requests for shares of a [`Policy`].
 pub struct Waiters<P: Policy> {
-    state: Mutex<State<P>>,
+    state: Mutex<WaiterList<P>>,
 }
 
-struct State<P: Policy> {
+struct WaiterList<P: Policy> {
     policy: P,
     waiting: HashMap<u64, oneshot::Sender<HeldShare<P>>>,
     asked: u64,
@@ -69,7 +69,7 @@ pub struct Waiting<P: Policy> {
 impl<P: Policy> Waiters<P> {
     /// Creates an empty queue.
     pub fn new(policy: P) -> Arc<Self> {
-        let state = State {
+        let state = WaiterList {
             policy,
             waiting: HashMap::new(),
             asked: 0,
@@ -155,7 +155,7 @@ impl<P: Policy> Waiters<P> {
     }
 
     /// Serves all requests that can be served now.
-    fn hand_out(self: &Arc<Self>, mut state: MutexGuard<'_, State<P>>) {
+    fn hand_out(self: &Arc<Self>, mut state: MutexGuard<'_, WaiterList<P>>) {
         let since = Instant::now();
         while let Some((id, share)) = state.policy.next() {
             let waiter = state.waiting.remove(&id);

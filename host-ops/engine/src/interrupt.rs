@@ -46,11 +46,11 @@ pub enum InterruptCause {
 /// checks for the signal between two kernels. On the networks that were measured, this took 6 to 21 ms.
 #[derive(Clone, Default)]
 pub struct Interrupt {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<InterruptState>>,
 }
 
 #[derive(Default)]
-struct State {
+struct InterruptState {
     cause: Option<InterruptCause>,
     given_up: bool,
     target: Option<Target>,

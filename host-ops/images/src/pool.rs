@@ -9,7 +9,7 @@ use tokio::sync::{Semaphore, oneshot};
 /// Estimated duration of a running work item. Decoding half a megapixel needs 2 to 5 ms on a core.
 const TURN: Duration = Duration::from_millis(5);
 
-type Work = Box<dyn FnOnce() + Send>;
+type DecodeTask = Box<dyn FnOnce() + Send>;
 
 /// Bounded set of decoding threads for the process. The tenant that has used the least thread time is served
 /// next. Work of the same tenant is executed in order of arrival.
@@ -53,13 +53,13 @@ impl<E> From<ImageError> for LoadError<E> {
 
 /// State shared by all handles.
 struct Threads {
-    pool: TurnPool<Work>,
+    pool: TurnPool<DecodeTask>,
     permits: TenantPermits,
 }
 
 /// Removes queued work when the caller's future is dropped.
 struct RemoveOnDrop<'a> {
-    pool: &'a TurnPool<Work>,
+    pool: &'a TurnPool<DecodeTask>,
     work: u64,
 }
 
@@ -76,7 +76,7 @@ impl DecodePool {
             threads,
             TURN,
             move || since.elapsed(),
-            |work: Work| work(),
+            |work: DecodeTask| work(),
         )?;
         let started = Threads {
             permits: TenantPermits::new(pool.threads() * 2),

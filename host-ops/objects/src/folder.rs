@@ -84,7 +84,7 @@ pub(crate) fn page(
     way.extend(walk.enter(String::new(), &[], &mut after_last)?);
     while let Some(folder) = way.last_mut() {
         stop.check()?;
-        let Some(Entry { name, is_folder }) = folder.entries.pop() else {
+        let Some(FolderEntry { name, is_folder }) = folder.entries.pop() else {
             if !walk.read_on(folder)? {
                 way.pop();
             }
@@ -121,7 +121,7 @@ struct Folder {
     /// Prefix of the keys in this folder: empty, or with a trailing `/`.
     key: String,
     /// The next entries to visit, in reverse order.
-    entries: Vec<Entry>,
+    entries: Vec<FolderEntry>,
     /// Maximum number of `entries`.
     most: usize,
     /// Name after which the folder must be read again, or `None` if no entries follow.
@@ -137,7 +137,7 @@ struct Id {
 
 /// Entry of a folder, ordered by key.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Entry {
+struct FolderEntry {
     /// Name in the folder; that of a folder has a trailing `/`.
     name: String,
     is_folder: bool,
@@ -277,7 +277,7 @@ impl Walk<'_> {
         mut skips: Option<&mut FolderSkips>,
     ) -> Result<(), WalkError> {
         let passed = folder.cut_at.take();
-        let mut kept: BinaryHeap<Entry> = BinaryHeap::new();
+        let mut kept: BinaryHeap<FolderEntry> = BinaryHeap::new();
         let mut cut = false;
         for (number, item) in Dir::new(opened)?.enumerate() {
             self.stop.check()?;
@@ -293,11 +293,11 @@ impl Walk<'_> {
             }
             let key = format!("{}{name}", folder.key);
             let entry = match self.classify(&key, &item) {
-                Found::File => Entry {
+                Found::File => FolderEntry {
                     name: name.into_owned(),
                     is_folder: false,
                 },
-                Found::Folder => Entry {
+                Found::Folder => FolderEntry {
                     name: format!("{name}/"),
                     is_folder: true,
                 },
@@ -334,7 +334,7 @@ impl Walk<'_> {
     }
 
     /// Returns true if the entry is, or can contain, a key after [`Walk::after`].
-    fn may_have_keys(&self, folder: &str, entry: &Entry) -> bool {
+    fn may_have_keys(&self, folder: &str, entry: &FolderEntry) -> bool {
         let key = format!("{folder}{}", entry.name);
         (entry.is_folder && self.after.starts_with(&key)) || key.as_str() > self.after
     }

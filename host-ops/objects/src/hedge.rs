@@ -46,13 +46,13 @@ impl Pulse {
 /// Decides when to send a second request, based on recent latencies.
 #[derive(Debug)]
 pub(crate) struct Hedge {
-    state: Mutex<State>,
+    state: Mutex<HedgeState>,
 }
 
 impl Hedge {
     pub(crate) fn new() -> Self {
         Self {
-            state: Mutex::new(State {
+            state: Mutex::new(HedgeState {
                 latencies: VecDeque::with_capacity(LATENCY_SAMPLES),
                 credit: SAVED * READS_PER_HEDGE,
             }),
@@ -118,14 +118,14 @@ impl Hedge {
 }
 
 #[derive(Debug)]
-struct State {
+struct HedgeState {
     /// Latencies of first answers, oldest first.
     latencies: VecDeque<Duration>,
     /// Credit in reads. A hedged request costs [`READS_PER_HEDGE`].
     credit: u32,
 }
 
-impl State {
+impl HedgeState {
     /// Adds the credit for a read and returns the maximum silence.
     fn start_read(&mut self) -> Duration {
         self.credit = (self.credit + 1).min(SAVED * READS_PER_HEDGE);
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn one_read_in_sixteen_pays_for_a_second_request() {
-        let mut state = State {
+        let mut state = HedgeState {
             latencies: VecDeque::new(),
             credit: SAVED * READS_PER_HEDGE,
         };
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn the_hedge_delay_grows_with_the_median_latency() {
-        let mut state = State {
+        let mut state = HedgeState {
             latencies: VecDeque::new(),
             credit: 0,
         };

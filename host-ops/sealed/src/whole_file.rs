@@ -107,10 +107,10 @@ pub fn write_to(
 /// Open output for incremental writes, which is a temporary file, a pipe or a device. Dropping this value
 /// removes the temporary file.
 #[derive(Debug)]
-pub struct Unfinished(Output);
+pub struct Unfinished(OutputFile);
 
 #[derive(Debug)]
-enum Output {
+enum OutputFile {
     /// Temporary file with the path to move it to.
     File(NamedTempFile, PathBuf),
     Stream(File),
@@ -128,8 +128,8 @@ impl Unfinished {
 
     fn create_with(path: &Path, create: Create) -> io::Result<Self> {
         Ok(Self(match Destination::find(path)? {
-            Destination::File(path) => Output::File(temporary(&path, create)?, path),
-            Destination::Stream(path) => Output::Stream(File::options().write(true).open(path)?),
+            Destination::File(path) => OutputFile::File(temporary(&path, create)?, path),
+            Destination::Stream(path) => OutputFile::Stream(File::options().write(true).open(path)?),
         }))
     }
 
@@ -137,16 +137,16 @@ impl Unfinished {
     /// Returns `None` for a pipe or device.
     pub fn path(&self) -> Option<&Path> {
         match &self.0 {
-            Output::File(_, path) => Some(path),
-            Output::Stream(_) => None,
+            OutputFile::File(_, path) => Some(path),
+            OutputFile::Stream(_) => None,
         }
     }
 
     /// Returns the file to write to.
     pub fn file(&self) -> &File {
         match &self.0 {
-            Output::File(file, _) => file.as_file(),
-            Output::Stream(file) => file,
+            OutputFile::File(file, _) => file.as_file(),
+            OutputFile::Stream(file) => file,
         }
     }
 
@@ -155,7 +155,7 @@ impl Unfinished {
     /// # Errors
     /// Returns the operating system's error.
     pub fn finish(self) -> io::Result<u64> {
-        let Output::File(file, path) = self.0 else {
+        let OutputFile::File(file, path) = self.0 else {
             return Ok(0);
         };
         file.as_file().sync_all()?;

@@ -1,4 +1,4 @@
-use crate::transport::{Address, Call, Content, Transport, encode};
+use crate::transport::{Address, Call, CallBody, Transport, encode};
 use crate::{ClientError, Deadlines, Token, Trust};
 use bytes::Bytes;
 use frostline_wire::REPR_DIGEST;
@@ -104,7 +104,7 @@ impl AdminClient {
     ) -> Result<T, ClientError> {
         let call = Call {
             headers: &[(REPR_DIGEST, digest.to_owned())],
-            body: Some(("application/octet-stream", Content::Whole(bytes))),
+            body: Some(("application/octet-stream", CallBody::Whole(bytes))),
             ..Call::new(Method::PUT, path)
         };
         self.ask(call, UPLOAD_DEADLINE).await

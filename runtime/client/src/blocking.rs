@@ -14,7 +14,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::retry::{Attempts, Decision, HostActivity, RetryPolicy};
+    use crate::retry::{Attempts, HostActivity, Retry, RetryPolicy};
 
     #[tokio::test]
     async fn work_that_ends_here_is_no_hosts_fault() {
@@ -29,6 +29,6 @@ mod tests {
             observed: tokio::time::Instant::now(),
         };
         let decision = Attempts::new(RetryPolicy::default(), seen).after(&error, 0, seen);
-        assert_eq!(decision, Decision::GiveUp);
+        assert_eq!(decision, Retry::GiveUp);
     }
 }

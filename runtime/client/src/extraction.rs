@@ -12,7 +12,7 @@ use hyper::body::Frame;
 use std::time::Duration;
 
 /// Progress of an answer.
-pub(crate) enum Step {
+pub(crate) enum AnswerStep {
     Rows(Vec<ActivationBatch>),
     /// Some bytes arrived, but no complete rows.
     Bytes,
@@ -61,31 +61,31 @@ impl ExtractionStream {
     pub async fn next(&mut self) -> Result<Option<Vec<ActivationBatch>>, ClientError> {
         loop {
             match self.step().await? {
-                Step::Rows(batches) => return Ok(Some(batches)),
-                Step::Bytes => {}
-                Step::End => return Ok(None),
+                AnswerStep::Rows(batches) => return Ok(Some(batches)),
+                AnswerStep::Bytes => {}
+                AnswerStep::End => return Ok(None),
             }
         }
     }
 
     /// Like [`ExtractionStream::next`], but returns after every piece of the answer.
-    pub(crate) async fn step(&mut self) -> Result<Step, ClientError> {
+    pub(crate) async fn step(&mut self) -> Result<AnswerStep, ClientError> {
         if self.has_ended {
-            return Ok(Step::End);
+            return Ok(AnswerStep::End);
         }
         let frame = self.answer.frame().await?;
         match frame.map(Frame::into_data) {
             Some(Err(frame)) => {
                 let timing = frame.into_trailers().ok().as_ref().and_then(HostTiming::read);
                 self.timing = timing.unwrap_or_default();
-                Ok(Step::Bytes)
+                Ok(AnswerStep::Bytes)
             }
             Some(Ok(chunk)) => {
                 let batches = self.read(chunk).await?;
                 Ok(if batches.is_empty() {
-                    Step::Bytes
+                    AnswerStep::Bytes
                 } else {
-                    Step::Rows(batches)
+                    AnswerStep::Rows(batches)
                 })
             }
             None => self.finish(),
@@ -127,11 +127,11 @@ impl ExtractionStream {
         self.reader.take().ok_or(ClientError::Ended { part })
     }
 
-    fn finish(&mut self) -> Result<Step, ClientError> {
+    fn finish(&mut self) -> Result<AnswerStep, ClientError> {
         let reader = self.take_reader()?;
         self.has_ended = true;
         match reader.finish() {
-            Ok(()) => Ok(Step::End),
+            Ok(()) => Ok(AnswerStep::End),
             Err(error @ FrameError::Incomplete { .. }) => Err(self.answer.peer().interrupted(error)),
             Err(error) => Err(self.answer.peer().protocol(error)),
         }

@@ -94,7 +94,7 @@ async fn several(transport: &Transport, connections: usize, link: Link) -> Resul
 }
 
 /// Timing of an answer.
-struct Timing {
+struct AnswerTiming {
     requested: Instant,
     /// Arrival of the first quarter, which is excluded from the measurement because buffers fill and windows
     /// open meanwhile. If the complete answer arrived at the same moment, the time of the request.
@@ -104,7 +104,7 @@ struct Timing {
     later: usize,
 }
 
-impl Timing {
+impl AnswerTiming {
     fn took(&self) -> Duration {
         self.ended.duration_since(self.requested)
     }
@@ -112,7 +112,7 @@ impl Timing {
 
 /// Returns the throughput of concurrent answers in bytes per second, from the earliest `settled` to the
 /// latest `ended`.
-fn rate(answers: &[Timing]) -> f64 {
+fn rate(answers: &[AnswerTiming]) -> f64 {
     let bytes: usize = answers.iter().map(|answer| answer.later).sum();
     let settled = answers.iter().map(|answer| answer.settled).min();
     let ended = answers.iter().map(|answer| answer.ended).max();
@@ -123,7 +123,7 @@ fn rate(answers: &[Timing]) -> f64 {
     bytes as f64 / took.as_secs_f64().max(1e-6)
 }
 
-async fn answer(transport: &Transport, connection: usize, bytes: usize) -> Result<Timing, ClientError> {
+async fn answer(transport: &Transport, connection: usize, bytes: usize) -> Result<AnswerTiming, ClientError> {
     let requested = Instant::now();
     let count = bytes.to_string();
     let query = [("bytes", count.as_str())];
@@ -145,7 +145,7 @@ async fn answer(transport: &Transport, connection: usize, bytes: usize) -> Resul
     let (before, settled) = settled
         .filter(|(before, _)| *before < read)
         .unwrap_or((0, requested));
-    Ok(Timing {
+    Ok(AnswerTiming {
         requested,
         settled,
         ended: Instant::now(),
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn a_rate_spans_all_answers_that_came_side_by_side() {
         let start = Instant::now();
-        let answer = |settled: u64, ended: u64| Timing {
+        let answer = |settled: u64, ended: u64| AnswerTiming {
             requested: start,
             settled: start + Duration::from_millis(settled),
             ended: start + Duration::from_millis(ended),

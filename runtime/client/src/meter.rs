@@ -3,10 +3,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counter of received body bytes. Clones share a count. A child also counts toward the parent.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ByteMeter(Arc<Counter>);
+pub(crate) struct ByteMeter(Arc<ByteCount>);
 
 #[derive(Debug, Default)]
-struct Counter {
+struct ByteCount {
     bytes: AtomicU64,
     parent: Option<ByteMeter>,
 }
@@ -14,7 +14,7 @@ struct Counter {
 impl ByteMeter {
     /// Creates a meter that starts at zero. The bytes also count here.
     pub(crate) fn child(&self) -> Self {
-        Self(Arc::new(Counter {
+        Self(Arc::new(ByteCount {
             bytes: AtomicU64::new(0),
             parent: Some(self.clone()),
         }))

@@ -16,7 +16,7 @@ const BARREN: usize = 64;
 /// Page of a paginated list.
 pub(crate) trait Page: DeserializeOwned {
     /// Limits of the complete list.
-    const LIMITS: Limits;
+    const LIMITS: ListLimits;
 
     fn items(&self) -> usize;
 
@@ -25,7 +25,7 @@ pub(crate) trait Page: DeserializeOwned {
 }
 
 /// Maximum size of a complete list. `bytes` is the size in transit.
-pub(crate) struct Limits {
+pub(crate) struct ListLimits {
     pub(crate) pages: usize,
     pub(crate) items: usize,
     pub(crate) bytes: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Limits {
 /// ImageNet-1k has 1.3 million objects with 120 bytes each. The limits allow seven times as many, which still
 /// fit in memory. Pages contain a thousand objects, or the samples found in shards within seconds.
 impl Page for ObjectPage {
-    const LIMITS: Limits = Limits {
+    const LIMITS: ListLimits = ListLimits {
         pages: 100_000,
         items: 10_000_000,
         bytes: 2 << 30,
@@ -61,7 +61,7 @@ impl Page for ObjectPage {
 
 /// Hosts keep 1 MiB of log lines per tenant and send a thousand lines per page.
 impl Page for GuestLog {
-    const LIMITS: Limits = Limits {
+    const LIMITS: ListLimits = ListLimits {
         pages: 64,
         items: 64_000,
         bytes: 16 << 20,
@@ -113,7 +113,7 @@ impl Pages {
         self.pages += 1;
         self.items += page.items();
         self.barren += usize::from(page.items() == 0);
-        let Limits { pages, items, bytes } = P::LIMITS;
+        let ListLimits { pages, items, bytes } = P::LIMITS;
         let over = [
             (self.pages > pages, pages as u64, "pages"),
             (self.items > items, items as u64, "items"),

@@ -43,7 +43,7 @@ impl Default for RetryPolicy {
 
 /// Next step if samples are missing after an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Decision {
+pub(crate) enum Retry {
     /// Retry after this duration.
     Again(Duration),
     /// Fail the job.
@@ -120,10 +120,10 @@ impl Attempts {
 
     /// Decides after an attempt that delivered `arrived` rows and ended with `error`. `seen` is the host
     /// activity after the attempt.
-    pub(crate) fn after(&mut self, error: &ClientError, arrived: usize, seen: HostActivity) -> Decision {
+    pub(crate) fn after(&mut self, error: &ClientError, arrived: usize, seen: HostActivity) -> Retry {
         self.moves(arrived);
         match kind(error) {
-            FailureKind::Final => Decision::GiveUp,
+            FailureKind::Final => Retry::GiveUp,
             FailureKind::Busy(wait) | FailureKind::Stopping(wait) => {
                 (self.answers, self.outage_since) = (seen.answers, None);
                 self.busy(wait)
@@ -136,29 +136,29 @@ impl Attempts {
     }
 
     /// Decides after an attempt that was answered, but delivered no samples due to a transient problem.
-    pub(crate) fn passing(&mut self, seen: HostActivity) -> Decision {
+    pub(crate) fn passing(&mut self, seen: HostActivity) -> Retry {
         (self.answers, self.outage_since) = (seen.answers, None);
         self.fruitless = self.fruitless.saturating_add(1);
         self.answered = self.answered.saturating_add(1);
         if self.answered >= self.policy.attempts {
-            return Decision::GiveUp;
+            return Retry::GiveUp;
         }
-        Decision::Again(self.backoff.wait())
+        Retry::Again(self.backoff.wait())
     }
 
     /// Decides after an attempt without an answer from any host.
-    fn absent(&mut self, seen: HostActivity) -> Decision {
+    fn absent(&mut self, seen: HostActivity) -> Retry {
         self.fruitless = self.fruitless.saturating_add(1);
         self.outage_since.get_or_insert(seen.observed);
         match self.outage_time_left(seen.observed) {
-            Some(left) if !left.is_zero() => Decision::Again(self.backoff.wait().min(left)),
-            _ => Decision::GiveUp,
+            Some(left) if !left.is_zero() => Retry::Again(self.backoff.wait().min(left)),
+            _ => Retry::GiveUp,
         }
     }
 
-    fn busy(&mut self, wait: Option<Duration>) -> Decision {
+    fn busy(&mut self, wait: Option<Duration>) -> Retry {
         if self.busy >= self.policy.max_busy_wait {
-            return Decision::GiveUp;
+            return Retry::GiveUp;
         }
         let wait = match wait {
             Some(wait) => self
@@ -167,7 +167,7 @@ impl Attempts {
             None => self.backoff.wait(),
         };
         self.busy += wait;
-        Decision::Again(wait)
+        Retry::Again(wait)
     }
 }
 
@@ -296,8 +296,8 @@ mod tests {
         let mut attempts = Attempts::with(policy, backoff, seen(0));
         let mut answers = 0..;
         let next = || match attempts.after(&cut_off(), 0, seen(answers.next()? + 1)) {
-            Decision::Again(wait) => Some(wait),
-            Decision::GiveUp => None,
+            Retry::Again(wait) => Some(wait),
+            Retry::GiveUp => None,
         };
         std::iter::from_fn(next).collect()
     }
@@ -329,7 +329,7 @@ mod tests {
     /// Duration of an outage until the job fails.
     fn absence(attempts: &mut Attempts, mut seen: HostActivity) -> Duration {
         let started = seen.observed;
-        while let Decision::Again(wait) = attempts.after(&cut_off(), 0, seen) {
+        while let Retry::Again(wait) = attempts.after(&cut_off(), 0, seen) {
             let left = attempts.outage_time_left(seen.observed).unwrap();
             assert!(!wait.is_zero() && wait <= left);
             assert_eq!(
@@ -361,12 +361,12 @@ mod tests {
         let refused = refused(ErrorClass::Host, None);
         for answers in 1..3 {
             let decision = attempts.after(&refused, 0, seen(answers));
-            assert!(matches!(decision, Decision::Again(_)));
+            assert!(matches!(decision, Retry::Again(_)));
             assert_eq!(attempts.outage_time_left(Instant::now()), None);
             // No host answers until the outage is about to end.
             absence(&mut attempts, seen(answers));
         }
-        assert_eq!(attempts.after(&refused, 0, seen(3)), Decision::GiveUp);
+        assert_eq!(attempts.after(&refused, 0, seen(3)), Retry::GiveUp);
     }
 
     #[test]
@@ -377,7 +377,7 @@ mod tests {
             seconds: 180,
         };
         let mut attempts = attempts(RetryPolicy::default());
-        assert!(matches!(attempts.after(&silent, 0, seen(0)), Decision::Again(_)));
+        assert!(matches!(attempts.after(&silent, 0, seen(0)), Retry::Again(_)));
         assert_eq!(attempts.outage_time_left(Instant::now()), None);
     }
 
@@ -389,9 +389,9 @@ mod tests {
         });
         for answers in 1..20 {
             let decision = attempts.after(&cut_off(), 1, seen(answers));
-            assert!(matches!(decision, Decision::Again(_)));
+            assert!(matches!(decision, Retry::Again(_)));
         }
-        assert_eq!(attempts.after(&cut_off(), 0, seen(20)), Decision::GiveUp);
+        assert_eq!(attempts.after(&cut_off(), 0, seen(20)), Retry::GiveUp);
     }
 
     #[test]
@@ -405,11 +405,11 @@ mod tests {
         for _ in 0..3 {
             let decision = attempts.after(&busy, 0, seen(0));
             assert!(
-                matches!(decision, Decision::Again(wait) if asked.contains(&wait)),
+                matches!(decision, Retry::Again(wait) if asked.contains(&wait)),
                 "{decision:?}"
             );
         }
-        assert_eq!(attempts.after(&busy, 0, seen(0)), Decision::GiveUp);
+        assert_eq!(attempts.after(&busy, 0, seen(0)), Retry::GiveUp);
     }
 
     #[test]
@@ -420,7 +420,7 @@ mod tests {
         });
         let stopping = refused(ErrorClass::Stopping, Some(Duration::from_secs(1)));
         let mut waited = Duration::ZERO;
-        while let Decision::Again(wait) = attempts.after(&stopping, 0, seen(0)) {
+        while let Retry::Again(wait) = attempts.after(&stopping, 0, seen(0)) {
             waited += wait;
         }
         assert!(waited >= Duration::from_secs(600));
@@ -438,13 +438,13 @@ mod tests {
         ] {
             assert_eq!(
                 attempts(RetryPolicy::default()).after(&refused(class, None), 0, seen(1)),
-                Decision::GiveUp
+                Retry::GiveUp
             );
         }
         let host = refused(ErrorClass::Host, None);
         assert!(matches!(
             attempts(RetryPolicy::default()).after(&host, 0, seen(1)),
-            Decision::Again(_)
+            Retry::Again(_)
         ));
     }
 }

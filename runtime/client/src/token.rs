@@ -19,9 +19,9 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// a token from a file, the file is read again. This allows replacing the file during a job. Clones share the
 /// current token.
 #[derive(Clone)]
-pub struct Token(Arc<Shared>);
+pub struct Token(Arc<TokenState>);
 
-struct Shared {
+struct TokenState {
     header: Lock<HeaderValue>,
     file: Option<Watched>,
 }
@@ -57,7 +57,7 @@ impl Token {
     }
 
     fn from_header(header: HeaderValue, file: Option<Watched>) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(TokenState {
             header: Lock::new(header),
             file,
         }))

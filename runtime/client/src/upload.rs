@@ -1,6 +1,6 @@
 use crate::blocking::blocking;
-use crate::retry::{Attempts, Decision, RetryPolicy};
-use crate::transport::{Body, Call, Content, Transport};
+use crate::retry::{Attempts, Retry, RetryPolicy};
+use crate::transport::{Body, Call, CallBody, Transport};
 use crate::{ClientError, Notice, Notices, UploadKind};
 use bytes::{Buf, Bytes};
 use frostline_wire::{ErrorClass, REPR_DIGEST, UPLOAD_COMPLETE, UPLOAD_OFFSET, repr_digest};
@@ -72,7 +72,7 @@ pub(crate) async fn push(
     if present.as_ref() == Some(&uploaded.sha256) {
         return Ok(uploaded);
     }
-    let sending = Sending {
+    let sending = UploadTransfer {
         digest: repr_digest(&uploaded.sha256).ok_or(ClientError::Ended { part })?,
         transport,
         upload,
@@ -87,7 +87,7 @@ pub(crate) async fn push(
     Ok(uploaded)
 }
 
-struct Sending<'a> {
+struct UploadTransfer<'a> {
     transport: &'a Transport,
     upload: Upload<'a>,
     /// Digest header of the complete upload.
@@ -95,7 +95,7 @@ struct Sending<'a> {
     notices: &'a Notices,
 }
 
-impl Sending<'_> {
+impl UploadTransfer<'_> {
     /// Sends the bytes that the host does not have. If an attempt breaks off, the next one continues at the
     /// offset that the host reports. Returns the offset of the last attempt, or `None` if nothing had to be
     /// sent.
@@ -178,7 +178,7 @@ impl Sending<'_> {
         };
         let call = Call {
             headers: &headers,
-            body: Some((media_type, Content::Pieces(self.pieces(rest, progress)))),
+            body: Some((media_type, CallBody::Pieces(self.pieces(rest, progress)))),
             answer_limit: MAX_CONFIRMATION,
             ..Call::new(Method::PUT, &self.upload.path)
         };
@@ -277,7 +277,7 @@ impl Sending<'_> {
         let bytes = self.upload.bytes.len() as u64;
         let fruitless = attempts.fruitless();
         match decision {
-            Decision::Again(wait) => {
+            Retry::Again(wait) => {
                 (self.notices)(Notice::UploadRetry {
                     host,
                     what,
@@ -293,7 +293,7 @@ impl Sending<'_> {
                 tokio::time::sleep(wait).await;
                 Ok(())
             }
-            Decision::GiveUp if fruitless > 0 && (may_differ || error.may_pass_later()) => {
+            Retry::GiveUp if fruitless > 0 && (may_differ || error.may_pass_later()) => {
                 Err(ClientError::Upload {
                     host,
                     what,
@@ -303,7 +303,7 @@ impl Sending<'_> {
                     source: Box::new(error),
                 })
             }
-            Decision::GiveUp => Err(self.named(error)),
+            Retry::GiveUp => Err(self.named(error)),
         }
     }
 }
@@ -336,7 +336,7 @@ mod tests {
         let address = Address::from_url("http://127.0.0.1:1");
         let transport = Transport::new(address, None, &Trust::default(), Deadlines::default()).unwrap();
         let notices: Notices = std::sync::Arc::new(|_| ());
-        let sending = Sending {
+        let sending = UploadTransfer {
             transport: &transport,
             upload: Upload {
                 what: UploadKind::Model,

@@ -16,10 +16,10 @@ use wasmtime::component::Resource;
 const MAX_RANK: usize = 16;
 
 /// Result of a `wasi:nn` function. The guest receives the inner error; the outer error ends the call.
-type Answer<T> = wasmtime::Result<Result<T, Resource<OpError>>>;
+type OpResult<T> = wasmtime::Result<Result<T, Resource<OpError>>>;
 
 impl CallState {
-    fn answer<T>(&mut self, result: Result<T, ImportError>) -> Answer<T> {
+    fn answer<T>(&mut self, result: Result<T, ImportError>) -> OpResult<T> {
         match result {
             Ok(value) => Ok(Ok(value)),
             Err(ImportError::Guest(error)) => {
@@ -220,7 +220,7 @@ impl graph::Host for CallState {
         _: Vec<Vec<u8>>,
         _: graph::GraphEncoding,
         _: graph::ExecutionTarget,
-    ) -> Answer<Resource<Graph>> {
+    ) -> OpResult<Resource<Graph>> {
         let refusal = OpError::new(
             OpErrorCode::Security,
             "models cannot be loaded from bytes: upload the model and use load-by-name",
@@ -228,7 +228,7 @@ impl graph::Host for CallState {
         self.answer(Err(refusal.into()))
     }
 
-    fn load_by_name(&mut self, name: String) -> Answer<Resource<Graph>> {
+    fn load_by_name(&mut self, name: String) -> OpResult<Resource<Graph>> {
         let graph = self
             .stage(&name)
             .and_then(|stage| Ok(self.table.push(Graph { stage })?));
@@ -237,7 +237,7 @@ impl graph::Host for CallState {
 }
 
 impl graph::HostGraph for CallState {
-    fn init_execution_context(&mut self, graph: Resource<Graph>) -> Answer<Resource<Graph>> {
+    fn init_execution_context(&mut self, graph: Resource<Graph>) -> OpResult<Resource<Graph>> {
         let graph = self.table.get(&graph)?.clone();
         Ok(Ok(self.table.push(graph)?))
     }
@@ -255,7 +255,7 @@ impl inference::HostGraphExecutionContext for CallState {
         &mut self,
         context: Resource<Graph>,
         inputs: Vec<inference::NamedTensor>,
-    ) -> Answer<Vec<inference::NamedTensor>> {
+    ) -> OpResult<Vec<inference::NamedTensor>> {
         let mut tensors = Vec::new();
         for (name, tensor) in inputs {
             tensors.push((name, self.table.delete(tensor)?));

@@ -34,7 +34,7 @@ pub(crate) struct Owner {
 }
 
 /// Origin of a log line.
-pub(crate) struct Source {
+pub(crate) struct LogOrigin {
     pub(crate) owner: Owner,
     pub(crate) guest: Arc<str>,
     pub(crate) extraction: Arc<str>,
@@ -85,7 +85,7 @@ impl GuestLogs {
     }
 
     /// Appends a line.
-    pub(crate) fn append(&self, source: &Source, level: &'static str, text: &str, now: Duration) {
+    pub(crate) fn append(&self, source: &LogOrigin, level: &'static str, text: &str, now: Duration) {
         let line = Line {
             number: 0,
             at: now,
@@ -224,7 +224,7 @@ mod tests {
     }
 
     fn write(lines: &GuestLogs, tenant: &str, guest: &str, text: &str, now: Duration) {
-        let source = Source {
+        let source = LogOrigin {
             owner: owner(tenant),
             guest: guest.into(),
             extraction: "x1".into(),

@@ -24,7 +24,7 @@ pub(crate) struct Jobs(Mutex<JobTable>);
 
 #[derive(Default)]
 struct JobTable {
-    jobs: HashMap<JobKey, Arc<Job>>,
+    jobs: HashMap<JobKey, Arc<TrackedJob>>,
     /// Clocks of active extractions, by extraction id.
     clocks: HashMap<String, Arc<StageClock>>,
 }
@@ -35,7 +35,7 @@ struct JobKey {
     id: String,
 }
 
-struct Job {
+struct TrackedJob {
     key: JobKey,
     seconds: StageSums,
     progress: Mutex<Progress>,
@@ -56,7 +56,7 @@ struct StageSums([AtomicU64; JobStage::COUNT]);
 pub(crate) struct StageClock {
     sums: StageSums,
     windows: Mutex<[Option<StageWindow>; JobStage::COUNT]>,
-    job: Arc<Job>,
+    job: Arc<TrackedJob>,
 }
 
 /// The period during which a stage was processing images of the extraction.
@@ -149,7 +149,7 @@ pub(crate) fn sort(jobs: &mut [JobInfo]) {
 
 impl JobTable {
     /// Returns the job with this key, creating it if necessary.
-    fn job(&mut self, key: JobKey, now: Instant) -> Arc<Job> {
+    fn job(&mut self, key: JobKey, now: Instant) -> Arc<TrackedJob> {
         if let Some(job) = self.jobs.get(&key) {
             return Arc::clone(job);
         }
@@ -165,7 +165,7 @@ impl JobTable {
                 self.jobs.remove(&oldest);
             }
         }
-        let job = Arc::new(Job {
+        let job = Arc::new(TrackedJob {
             key: key.clone(),
             seconds: StageSums::default(),
             progress: Mutex::new(Progress {
@@ -191,7 +191,7 @@ impl Progress {
     }
 }
 
-impl Job {
+impl TrackedJob {
     fn idle_since(&self) -> Option<Instant> {
         self.progress.lock().idle_since()
     }

@@ -4,7 +4,7 @@ use crate::event::notices;
 use crate::offer::Offer;
 use crate::pipeline::{FeedPlan, Part, Steering};
 use crate::setup::prepare;
-use crate::training::run::{Run, RunParts};
+use crate::training::run::{RunParts, TrainingRun};
 use crate::{Events, FetchLimits, Job, Policy, SettingError, TrainerError};
 use frostline_client::{Hosts, Samples, Source, Weight};
 use frostline_compute::{Dedicated, Suffix, SuffixParts};
@@ -140,7 +140,7 @@ impl Rehearsal {
             may_saturate: false,
         };
         let hosts = self.hosts.for_job(notices(events));
-        let mut run = Run::start(&self.job, parts, suffix, &hosts, events)?;
+        let mut run = TrainingRun::start(&self.job, parts, suffix, &hosts, events)?;
         for step in 0..steps {
             let index = step % batches;
             run.step(1, index as usize).await?;

@@ -11,14 +11,14 @@ use std::time::Instant;
 
 /// A lane's sessions, sorted by last use.
 pub(super) struct Sessions {
-    entries: Vec<Entry>,
+    entries: Vec<LoadedSession>,
     staging: Staging,
     pub(super) options: SessionOptions,
     count_limit: usize,
     bytes_limit: usize,
 }
 
-struct Entry {
+struct LoadedSession {
     stage: Stage,
     session: Session,
     /// Size of the model in bytes, which is almost entirely weights.
@@ -144,7 +144,12 @@ impl Sessions {
     }
 
     /// Opens a session. Closes the least recently used sessions first if the limits are reached.
-    fn open(&mut self, model: StageModel, stage: &Stage, interrupt: &Interrupt) -> Result<Entry, RunError> {
+    fn open(
+        &mut self,
+        model: StageModel,
+        stage: &Stage,
+        interrupt: &Interrupt,
+    ) -> Result<LoadedSession, RunError> {
         let bytes = match &model {
             StageModel::Bytes(bytes) => bytes.len(),
             // The weights are mapped and shared.
@@ -162,7 +167,7 @@ impl Sessions {
             StageModel::Prepared(folder) => Session::open_prepared(folder, &options, interrupt),
         };
         let session = session.map_err(|error| RunError::about(stage, &error))?;
-        Ok(Entry {
+        Ok(LoadedSession {
             stage: stage.clone(),
             session,
             bytes,

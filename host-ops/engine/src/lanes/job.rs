@@ -15,7 +15,7 @@ pub(super) type Outcome = Result<Tensor, OpError>;
 pub(super) type Reply = oneshot::Sender<Outcome>;
 
 /// A batch and a network. It runs in one or more engine batches.
-pub(super) struct Job {
+pub(super) struct RowJob {
     pub(super) customer: Submitter,
     pub(super) stage: Stage,
     pub(super) batch: Tensor,
@@ -28,7 +28,7 @@ pub(super) struct Job {
     output: Mutex<Option<Tensor>>,
 }
 
-impl Job {
+impl RowJob {
     /// Creates a job without output.
     ///
     /// # Errors
@@ -150,7 +150,7 @@ mod tests {
             precision,
         };
         let batch = Tensor::f32([1, 2], vec![0.0; 2]).unwrap();
-        let job = Job::new(Submitter::new("tenant"), stage, batch, None).unwrap();
+        let job = RowJob::new(Submitter::new("tenant"), stage, batch, None).unwrap();
         let output = Tensor::f32([2, 2], rows.to_vec()).unwrap();
         let view = View {
             spec: TensorSpec {

@@ -1,16 +1,16 @@
 //! Current load of the lanes.
 
 use super::LaneStats;
-use super::state::{Entry, State};
+use super::state::{LanesState, Submission};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-impl State {
+impl LanesState {
     pub(super) fn stats(&self, now: Instant) -> LaneStats {
         let running: HashSet<u64> = self.running_ids();
         let waiting = self.entries.iter().filter(|(id, _)| !running.contains(id));
-        let waiting: Vec<&Entry> = waiting.map(|(_, entry)| entry).collect();
+        let waiting: Vec<&Submission> = waiting.map(|(_, entry)| entry).collect();
         let wait = waiting.iter().map(|entry| {
             let tenant = Arc::clone(&entry.job.customer.tenant);
             (tenant, self.waited(entry, now))

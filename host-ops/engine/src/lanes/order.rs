@@ -1,7 +1,7 @@
 //! Tasks of lanes and their results.
 
 use super::batch::{Batch, BatchRun, Output, RunEnd};
-use super::job::Job;
+use super::job::RowJob;
 use crate::Interrupt;
 use frostline_tensor::{OpError, Stage};
 use rustix::process::Signal;
@@ -36,7 +36,7 @@ pub(super) struct Order {
 /// A submission's rows in an engine batch.
 pub(super) struct Part {
     pub(super) id: u64,
-    pub(super) job: Arc<Job>,
+    pub(super) job: Arc<RowJob>,
     pub(super) rows: Range<usize>,
 }
 

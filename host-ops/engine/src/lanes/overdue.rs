@@ -2,7 +2,7 @@
 
 use super::lane::{Deadline, Running, Stop};
 use super::run::{about, describe};
-use super::state::{Entry, Outcomes, State};
+use super::state::{LanesState, Outcomes, Submission};
 use crate::{EngineError, InterruptCause};
 use frostline_batching::device::Awaited;
 use frostline_tensor::{OpError, OpErrorCode, Stage};
@@ -23,7 +23,7 @@ enum Measure {
     },
 }
 
-impl State {
+impl LanesState {
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let running = self.running_ids();
         let waiting = self.entries.iter().filter(|(id, _)| !running.contains(id));
@@ -67,7 +67,7 @@ impl State {
 
     /// Ends the engine batch of lane `index` because of `cause`. Returns the outcome for the caller. If rows
     /// of several submissions are in the batch, it is unknown which of them are the reason, so they are
-    /// retried separately. When the batch has ended, [`State::finish`] determines the consequences for the
+    /// retried separately. When the batch has ended, [`LanesState::finish`] determines the consequences for the
     /// tenant.
     pub(super) fn stop_run(&mut self, index: usize, cause: &InterruptCause, now: Instant) -> Outcomes {
         self.interrupt(index, cause.clone(), now);
@@ -169,7 +169,7 @@ impl State {
     }
 
     /// Returns the submissions without rows on a lane that wait for `awaited`.
-    fn waiting_for(&self, awaited: Awaited) -> impl Iterator<Item = &Entry> {
+    fn waiting_for(&self, awaited: Awaited) -> impl Iterator<Item = &Submission> {
         let running = self.running_ids();
         let waiting = self.entries.iter().filter(move |(id, _)| !running.contains(id));
         let waiting = waiting.filter(move |(id, _)| self.device.awaited(**id) == Some(awaited));
@@ -177,7 +177,7 @@ impl State {
     }
 
     /// Returns the time since which the first of these submissions waits.
-    fn earliest<'a>(&self, waiting: impl Iterator<Item = &'a Entry>) -> Option<Instant> {
+    fn earliest<'a>(&self, waiting: impl Iterator<Item = &'a Submission>) -> Option<Instant> {
         let since = waiting.filter_map(|entry| entry.until.checked_sub(self.config.queue_deadline));
         since.min()
     }

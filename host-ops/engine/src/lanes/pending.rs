@@ -1,4 +1,4 @@
-use super::job::{Job, Outcome};
+use super::job::{Outcome, RowJob};
 use super::run::Submitter;
 use super::shared::Shared;
 use frostline_tensor::{BoxFuture, OpError, OpErrorCode, Stage, Tensor};
@@ -21,7 +21,7 @@ pub(super) fn submit(
         ..stage.clone()
     };
     let row = shared.networks.source.row(&stage);
-    let job = Job::new(customer.clone(), stage, batch, row);
+    let job = RowJob::new(customer.clone(), stage, batch, row);
     let pushed = job.and_then(|job| shared.push(job, reply));
     match pushed {
         Ok(id) => Box::pin(Pending {

@@ -6,7 +6,7 @@ use super::lane::Stop;
 use super::order::{LossCause, Order, OrderResult};
 use super::quarantine::Quarantined;
 use super::run::describe;
-use super::state::{Outcomes, Phase, State, never_fits, refusal, shutting_down};
+use super::state::{LanesState, Outcomes, Phase, never_fits, refusal, shutting_down};
 use crate::InterruptCause;
 use frostline_batching::device::{BatchEnd, MemoryUsage, PartOutcome, Verdict};
 use frostline_tensor::{OpError, OpErrorCode, Stage};
@@ -89,7 +89,7 @@ impl Account {
     }
 }
 
-impl State {
+impl LanesState {
     /// Records that lane `index` finished its task. Returns the outcomes for callers.
     pub(super) fn finish(&mut self, index: usize, ended: OrderResult, now: Instant) -> Outcomes {
         let lane = self.lanes.get_mut(index);

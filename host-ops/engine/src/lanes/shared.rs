@@ -1,12 +1,12 @@
 //! State shared by lane threads and callers. A lock protects it, which is only held briefly.
 
-use super::job::{Job, Reply};
+use super::job::{Reply, RowJob};
 use super::lane::{Deadline, Lane};
 use super::order::{OrderResult, Task};
 use super::overdue::CONTENDED_GRACE;
 use super::preparing::PreparationTask;
 use super::source::Networks;
-use super::state::{Outcomes, Phase, State};
+use super::state::{LanesState, Outcomes, Phase};
 use super::{LanesConfig, StageSource};
 use crate::InterruptCause;
 use frostline_batching::{Kind, Memory, OutOfBudget, Reserved};
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 pub(super) struct Shared {
     pub(super) config: LanesConfig,
     pub(super) networks: Networks,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<LanesState>,
     /// True while work waits for memory that is reserved elsewhere.
     waits_for_memory: AtomicBool,
     /// Signaled when a lane may have a new task, and when the lanes drain or end.
@@ -39,7 +39,7 @@ impl Shared {
             None => 0,
         };
         let shared = Arc::new(Self {
-            state: Mutex::new(State::new(&config, preparations, Instant::now())),
+            state: Mutex::new(LanesState::new(&config, preparations, Instant::now())),
             networks,
             config,
             waits_for_memory: AtomicBool::new(false),
@@ -78,7 +78,7 @@ impl Shared {
     }
 
     /// Queues a submission and returns the submission's id.
-    pub(super) fn push(&self, job: Job, reply: Reply) -> Result<u64, OpError> {
+    pub(super) fn push(&self, job: RowJob, reply: Reply) -> Result<u64, OpError> {
         let now = Instant::now();
         let until = now + self.config.queue_deadline;
         let guess = self.networks.source.guess(&job.stage);
@@ -151,7 +151,7 @@ impl Shared {
     }
 
     /// Starts everything that can start. Returns when to decide again if no event occurs before.
-    fn decide(&self, state: &mut MutexGuard<'_, State>) -> Option<Instant> {
+    fn decide(&self, state: &mut MutexGuard<'_, LanesState>) -> Option<Instant> {
         let mut asked = false;
         loop {
             let now = Instant::now();
@@ -203,7 +203,7 @@ impl Shared {
     }
 
     /// Changes the state, which may allow a lane to start a task.
-    pub(super) fn update<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+    pub(super) fn update<R>(&self, change: impl FnOnce(&mut LanesState) -> R) -> R {
         let changed = change(&mut self.state.lock());
         self.work.notify_one();
         changed
@@ -273,7 +273,7 @@ impl Shared {
         self.state.lock().lanes.get_mut(index).map(of)
     }
 
-    /// Same as [`State::gave_back`], and reduces the reservation of the lane.
+    /// Same as [`LanesState::gave_back`], and reduces the reservation of the lane.
     pub(super) fn gave_back(&self, index: usize, held: Option<u64>, closed: bool) {
         self.shrink(index, held);
         self.update(|state| state.gave_back(index, held, closed));
@@ -288,7 +288,7 @@ impl Shared {
     }
 
     /// Ends work and notifies the callers.
-    fn settle(&self, end: impl FnOnce(&mut State, Instant) -> Outcomes) {
+    fn settle(&self, end: impl FnOnce(&mut LanesState, Instant) -> Outcomes) {
         let now = Instant::now();
         let mut state = self.state.lock();
         let told = end(&mut state, now);
@@ -340,7 +340,7 @@ impl Shared {
     }
 
     /// Wakes the clock thread if `deadline` is earlier than the time until which it sleeps.
-    fn wake_clock(&self, state: &mut State, deadline: Instant) {
+    fn wake_clock(&self, state: &mut LanesState, deadline: Instant) {
         if state.clock_wakes.is_none_or(|wakes| deadline < wakes) {
             state.clock_wakes = Some(deadline);
             self.clock.notify_one();

@@ -1,7 +1,7 @@
 //! State of submissions, lanes and deadlines, independent of clocks and locks. The [`Device`] makes the
 //! decisions; this state maps them to lanes and callers.
 
-use super::job::{Job, Outcome, Reply};
+use super::job::{Outcome, Reply, RowJob};
 use super::lane::{Deadline, Lane, Running};
 use super::order::{Order, Part, Task};
 use super::preparing::Preparations;
@@ -21,13 +21,13 @@ use std::time::{Duration, Instant};
 /// Outcomes that are sent to callers after the lock is released.
 pub(super) type Outcomes = Vec<(Reply, Outcome)>;
 
-pub(super) struct State {
+pub(super) struct LanesState {
     pub(super) phase: Phase,
     /// Time until which the clock thread sleeps.
     pub(super) clock_wakes: Option<Instant>,
     pub(super) lanes: Vec<Lane>,
     pub(super) device: Device<Stage>,
-    pub(super) entries: HashMap<u64, Entry>,
+    pub(super) entries: HashMap<u64, Submission>,
     pub(super) quarantine: Quarantine,
     pub(super) waits: Waits,
     pub(super) config: LanesConfig,
@@ -50,14 +50,14 @@ pub(super) enum Phase {
 }
 
 /// A submission with a waiting caller.
-pub(super) struct Entry {
-    pub(super) job: Arc<Job>,
+pub(super) struct Submission {
+    pub(super) job: Arc<RowJob>,
     pub(super) reply: Reply,
     /// Deadline for the start of the remaining rows.
     pub(super) until: Instant,
 }
 
-/// Result of [`State::decide`].
+/// Result of [`LanesState::decide`].
 #[derive(Default)]
 pub(super) struct Decided {
     pub(super) outcomes: Outcomes,
@@ -68,7 +68,7 @@ pub(super) struct Decided {
     pub(super) lacking: u64,
 }
 
-impl State {
+impl LanesState {
     /// Creates the state for lanes with up to `preparations` stages in preparation.
     pub(super) fn new(config: &LanesConfig, preparations: usize, now: Instant) -> Self {
         let rules = DeviceRules {
@@ -108,7 +108,7 @@ impl State {
     /// Returns an error if the lanes are shutting down, the model or tenant is refused, or the queue is full.
     pub(super) fn push(
         &mut self,
-        job: Job,
+        job: RowJob,
         reply: Reply,
         guess: MemoryEstimate,
         now: Instant,
@@ -128,7 +128,7 @@ impl State {
             weight: customer.weight,
             terms: customer.terms.clone(),
             stage: job.stage.clone(),
-            // [`Job::new`] refuses empty batches, so the fallback is never used.
+            // [`RowJob::new`] refuses empty batches, so the fallback is never used.
             rows: NonZeroUsize::new(job.rows()).unwrap_or(NonZeroUsize::MIN),
             bytes: job.batch.byte_len(),
             guess,
@@ -138,7 +138,7 @@ impl State {
         let id = self.next_id;
         let job = Arc::new(job);
         self.next_id += 1;
-        self.entries.insert(id, Entry { job, reply, until });
+        self.entries.insert(id, Submission { job, reply, until });
         Ok(id)
     }
 
@@ -264,7 +264,7 @@ impl State {
 
     /// Returns the waiting time of a submission, which restarts after each batch with rows of this
     /// submission.
-    pub(super) fn waited(&self, entry: &Entry, now: Instant) -> Duration {
+    pub(super) fn waited(&self, entry: &Submission, now: Instant) -> Duration {
         let left = entry.until.saturating_duration_since(now);
         let late = now.saturating_duration_since(entry.until);
         self.config
@@ -371,7 +371,7 @@ impl State {
         &mut self,
         id: u64,
         now: Instant,
-        why: impl FnOnce(&Job) -> OpError,
+        why: impl FnOnce(&RowJob) -> OpError,
     ) -> Option<(Reply, Outcome)> {
         let job = Arc::clone(&self.entries.get(&id)?.job);
         Some((self.cancel(id, now)?, Err(why(&job))))
@@ -401,7 +401,7 @@ impl State {
     }
 }
 
-pub(super) fn never_fits(job: &Job, needs: u64, most: u64, key: &str) -> OpError {
+pub(super) fn never_fits(job: &RowJob, needs: u64, most: u64, key: &str) -> OpError {
     let (what, smaller) = match job.customer.terms.terms.fixed_batch {
         Some(rows) if rows > 1 => (format!("a fixed batch of {rows} rows"), "a smaller batch"),
         _ => ("a single row".to_owned(), "an earlier cut"),

@@ -1,11 +1,11 @@
 //! Tests of deadlines and blame, without lanes and clocks.
 
 use super::batch::{RunEnd, RunError};
-use super::job::Job;
+use super::job::RowJob;
 use super::order::{Loss, LossCause, OrderResult};
 use super::overdue::CONTENDED_GRACE;
 use super::run::Submitter;
-use super::state::State;
+use super::state::LanesState;
 use super::{ChildLanes, LanesConfig, LanesPlace};
 use crate::InterruptCause;
 use frostline_batching::device::MemoryEstimate;
@@ -18,7 +18,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// State of a single lane at a time that the test controls.
 struct Rig {
     config: LanesConfig,
-    state: State,
+    state: LanesState,
     now: Instant,
 }
 
@@ -30,7 +30,7 @@ impl Rig {
             ..LanesConfig::default()
         };
         let now = Instant::now();
-        let mut state = State::new(&config, preparations, now);
+        let mut state = LanesState::new(&config, preparations, now);
         state.started(0, Some(1), 0);
         Self { config, state, now }
     }
@@ -45,7 +45,7 @@ impl Rig {
             precision: Precision::Full,
         };
         let batch = Tensor::f32([1, 4], vec![0.0; 4]).unwrap();
-        let job = Job::new(Submitter::new(tenant), stage, batch, None).unwrap();
+        let job = RowJob::new(Submitter::new(tenant), stage, batch, None).unwrap();
         let until = self.now + self.config.queue_deadline;
         let guess = MemoryEstimate::default();
         let id = self.state.push(job, oneshot::channel().0, guess, self.now, until);

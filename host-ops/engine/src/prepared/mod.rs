@@ -40,13 +40,13 @@ const REMEMBERED: usize = 1024;
 pub(crate) struct Prepared {
     naming: Naming,
     store: Store,
-    state: Mutex<State>,
+    state: Mutex<PreparationMarks>,
     /// Signaled when a thread has finished with a stage.
     made: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct PreparationMarks {
     making: HashSet<String>,
     failed: HashMap<String, Instant>,
 }

@@ -21,7 +21,7 @@ const LONGEST_LABEL: u64 = 256;
 
 /// A sample in a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct ShardSample {
     pub(crate) name: String,
     /// Content of the `.cls` file.
     pub(crate) label: Option<Arc<str>>,
@@ -32,7 +32,7 @@ pub(crate) struct Entry {
 /// Shard samples in ascending order by name.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Index {
-    entries: Vec<Entry>,
+    entries: Vec<ShardSample>,
     odd: SkippedNames,
     bytes: usize,
 }
@@ -51,12 +51,15 @@ impl Index {
             }
         }
         let labels = files.labels;
-        let entries = files.images.into_iter().map(|(name, (offset, size))| Entry {
-            label: labels.get(stem(&name)).cloned(),
-            name,
-            offset,
-            size,
-        });
+        let entries = files
+            .images
+            .into_iter()
+            .map(|(name, (offset, size))| ShardSample {
+                label: labels.get(stem(&name)).cloned(),
+                name,
+                offset,
+                size,
+            });
         Ok(Self {
             entries: entries.collect(),
             odd: files.odd,
@@ -64,7 +67,7 @@ impl Index {
         })
     }
 
-    pub(crate) fn get(&self, name: &str) -> Option<&Entry> {
+    pub(crate) fn get(&self, name: &str) -> Option<&ShardSample> {
         let at = self
             .entries
             .binary_search_by(|entry| entry.name.as_str().cmp(name))
@@ -73,7 +76,7 @@ impl Index {
     }
 
     /// Returns the samples with names greater than `name`.
-    pub(crate) fn after(&self, name: &str) -> &[Entry] {
+    pub(crate) fn after(&self, name: &str) -> &[ShardSample] {
         let first = self.entries.partition_point(|entry| entry.name.as_str() <= name);
         self.entries.get(first..).unwrap_or_default()
     }

@@ -8,7 +8,7 @@ mod name;
 
 pub(crate) use archive::ArchiveError;
 pub(crate) use cache::{Indexes, ReservedIndex, ShardVersion};
-pub(crate) use index::{Entry, Index, LARGEST_INDEX};
+pub(crate) use index::{Index, LARGEST_INDEX, ShardSample};
 pub(crate) use name::{SampleName, Version, is_shard, layout_of};
 
 #[cfg(test)]

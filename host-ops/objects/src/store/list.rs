@@ -56,7 +56,7 @@ impl From<Names> for ObjectPage {
 }
 
 /// A store's answer to a listing request.
-struct Answer {
+struct ListPage {
     found: Vec<ObjectMeta>,
     removed: RemovedNames,
     /// True if the store has more objects.
@@ -203,7 +203,7 @@ impl Store {
                 .and_then(|meta| self.scope.key(&meta.location))
                 .or(last);
             (token, most) = (answer.page_token, LARGEST_PAGE);
-            let answer = Answer {
+            let answer = ListPage {
                 found: answer.result.objects,
                 removed,
                 more: token.is_some(),
@@ -231,7 +231,7 @@ impl Store {
             return Err(self.scope.root.failed(LISTING, reason));
         }
         let more = false;
-        Ok(self.cut_to(Answer { found, removed, more }, after, limit))
+        Ok(self.cut_to(ListPage { found, removed, more }, after, limit))
     }
 
     /// Returns true if the keys are in byte order and come after `last`.
@@ -269,13 +269,13 @@ impl Store {
             });
         }
         let more = false;
-        Ok(self.cut_to(Answer { found, removed, more }, after, limit))
+        Ok(self.cut_to(ListPage { found, removed, more }, after, limit))
     }
 
     /// Returns the first `limit` objects after `after` in key order. Objects whose names are not valid keys
     /// do not count, and are returned as skipped.
-    fn cut_to(&self, answer: Answer, after: Option<&str>, limit: usize) -> Names {
-        let Answer { found, removed, more } = answer;
+    fn cut_to(&self, answer: ListPage, after: Option<&str>, limit: usize) -> Names {
+        let ListPage { found, removed, more } = answer;
         let mut odd: Vec<String> = removed
             .names
             .into_iter()

@@ -5,8 +5,8 @@ use super::fetch::ReadRequest;
 use super::list::LARGEST_PAGE;
 use crate::root::LISTING;
 use crate::shards::{
-    ArchiveError, Entry, Index, LARGEST_INDEX, ReservedIndex, SampleName, ShardVersion, Version, is_shard,
-    layout_of,
+    ArchiveError, Index, LARGEST_INDEX, ReservedIndex, SampleName, ShardSample, ShardVersion, Version,
+    is_shard, layout_of,
 };
 use crate::{ObjectError, key};
 use frostline_tensor::{Layout, ObjectInfo, ObjectPage, SampleRef, SkippedNames};
@@ -273,7 +273,7 @@ impl SamplePage {
     }
 
     /// Adds samples from a shard until the page is full.
-    fn add_samples(&mut self, shard: &ObjectInfo, entries: &[Entry]) {
+    fn add_samples(&mut self, shard: &ObjectInfo, entries: &[ShardSample]) {
         let before = self.objects.len();
         let samples = entries.iter().filter_map(|entry| sample(shard, entry));
         self.objects.extend(samples.take(self.limit - before));
@@ -302,7 +302,7 @@ impl SamplePage {
 }
 
 /// Returns a sample for a listing, or `None` if the key is too long.
-fn sample(shard: &ObjectInfo, entry: &Entry) -> Option<ObjectInfo> {
+fn sample(shard: &ObjectInfo, entry: &ShardSample) -> Option<ObjectInfo> {
     let name = SampleName {
         shard: &shard.sample.key,
         member: &entry.name,

@@ -1,6 +1,6 @@
-use super::division::{ClassWarning, Division, Parts, check_images, class_names};
+use super::division::{ClassParts, ClassWarning, Division, check_images, class_names};
 use super::folders::{Classes, Folders, SampleFiles, is_hidden};
-use super::samples::{Row, Samples, Values};
+use super::samples::{Row, SampleValues, Samples};
 use super::{DatasetError, LabelTable, Listing, Part, SkippedObjects, Task, is_same_name};
 use frostline_tensor::is_cloud_placeholder;
 use std::collections::HashSet;
@@ -85,7 +85,7 @@ impl Dataset {
         if values.is_none() {
             folders.check_classes(root, &listing)?;
         }
-        let mut parts = Parts::divide(root, &listing, folders, division)?;
+        let mut parts = ClassParts::divide(root, &listing, folders, division)?;
         let mut warnings = Vec::new();
         let (classes, rows) = match values {
             None => {
@@ -255,7 +255,7 @@ fn valued<const PARTS: usize>(table: Option<LabelTable>, parts: [Samples; PARTS]
     let Some(table) = table.filter(|table| table.task() != Task::Classes) else {
         return parts;
     };
-    let values = Arc::new(Values {
+    let values = Arc::new(SampleValues {
         width: table.names.len(),
         values: table.values,
     });

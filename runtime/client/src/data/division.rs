@@ -1,7 +1,7 @@
 //! Division of samples into training, validation and test parts.
 
 use super::error::in_quotes;
-use super::folders::{Class, Classes, Folders, SampleFiles};
+use super::folders::{ClassSamples, Classes, Folders, SampleFiles};
 use super::output_number::output_number;
 use super::samples::Row;
 use super::spelling::composed;
@@ -66,7 +66,7 @@ impl fmt::Display for ClassWarning {
 }
 
 /// Classes with samples, by part.
-pub(super) struct Parts<'a> {
+pub(super) struct ClassParts<'a> {
     pub(super) train: Classes<'a>,
     pub(super) validation: Classes<'a>,
     pub(super) test: Classes<'a>,
@@ -74,7 +74,7 @@ pub(super) struct Parts<'a> {
     numbered: bool,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> ClassParts<'a> {
     pub(super) fn divide(
         root: &str,
         listing: &Listing,
@@ -246,8 +246,8 @@ fn divide<'a>(
         let wanted = wanted.clamp(1, objects.len() - 1);
         let order = shuffle::order(objects.len(), seed, shuffle::Purpose::Division(number as u64));
         let chosen: BTreeSet<u32> = order.into_iter().take(wanted).collect();
-        let mut trained = Class::default();
-        let mut validated = Class::default();
+        let mut trained = ClassSamples::default();
+        let mut validated = ClassSamples::default();
         for (index, object) in (0_u32..).zip(objects) {
             let side = if chosen.contains(&index) {
                 &mut validated

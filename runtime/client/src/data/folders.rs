@@ -20,10 +20,10 @@ pub enum SampleFiles {
 }
 
 /// Objects by class. Class and folder names are borrowed from the listing.
-pub(crate) type Classes<'a> = BTreeMap<&'a str, Class<'a>>;
+pub(crate) type Classes<'a> = BTreeMap<&'a str, ClassSamples<'a>>;
 
 #[derive(Default)]
-pub(crate) struct Class<'a> {
+pub(crate) struct ClassSamples<'a> {
     /// Indices of the samples in the listing.
     pub(crate) samples: Vec<u32>,
     /// Number of other files in the class folder.
@@ -295,7 +295,7 @@ impl<'a> Folders<'a> {
         })
     }
 
-    fn class(&mut self, part: Option<Part>, name: &'a str) -> &mut Class<'a> {
+    fn class(&mut self, part: Option<Part>, name: &'a str) -> &mut ClassSamples<'a> {
         let classes = match part {
             Some(part) => self.parts.entry(part).or_default(),
             None => &mut self.classes,

@@ -27,7 +27,7 @@ impl LabelTable {
 /// Parser state for a table.
 pub(super) struct Reading<'a> {
     reader: csv::Reader<&'a [u8]>,
-    lines: Lines<'a>,
+    lines: LineNumbers<'a>,
     columns: Vec<String>,
     /// Index of the column with parts.
     split: Option<usize>,
@@ -58,7 +58,7 @@ impl<'a> Reading<'a> {
         names.retain(|name| name != SPLIT);
         Ok(Self {
             reader,
-            lines: Lines::new(bytes),
+            lines: LineNumbers::new(bytes),
             columns,
             split,
             table: LabelTable {
@@ -207,13 +207,13 @@ fn number(field: &str) -> Result<f32, String> {
 
 /// Converts byte offsets into line numbers, in ascending order. After CRLF, csv's internal line numbers are
 /// off by 1.
-struct Lines<'a> {
+struct LineNumbers<'a> {
     bytes: &'a [u8],
     counted: usize,
     line: u64,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> LineNumbers<'a> {
     fn new(bytes: &'a [u8]) -> Self {
         Self {
             bytes,
@@ -253,7 +253,7 @@ fn unreadable(name: &str, bytes: &[u8], error: &csv::Error) -> LabelsError {
         _ => error.to_string(),
     };
     let line = error.position();
-    let line = line.map(|position| Lines::new(bytes).at(position.byte()));
+    let line = line.map(|position| LineNumbers::new(bytes).at(position.byte()));
     LabelsError::new(name, line, why)
 }
 

@@ -8,12 +8,12 @@ use std::sync::Arc;
 pub struct Samples {
     listing: Arc<Listing>,
     rows: Vec<Row>,
-    values: Option<Arc<Values>>,
+    values: Option<Arc<SampleValues>>,
 }
 
 /// Values of samples in tasks without classes.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Values {
+pub(crate) struct SampleValues {
     /// Number of values per sample.
     pub(crate) width: usize,
     /// Values of all samples, concatenated.
@@ -21,7 +21,7 @@ pub(crate) struct Values {
 }
 
 /// A sample. `object` is the index in the listing. `label` is the index of the class or, if there are values,
-/// of the row in [`Values`].
+/// of the row in [`SampleValues`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) object: u32,
@@ -38,7 +38,7 @@ impl Samples {
     }
 
     /// Sets the values. Labels become row indices in `values`.
-    pub(crate) fn with_values(self, values: &Arc<Values>) -> Self {
+    pub(crate) fn with_values(self, values: &Arc<SampleValues>) -> Self {
         Self {
             values: Some(Arc::clone(values)),
             ..self

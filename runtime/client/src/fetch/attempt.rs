@@ -2,7 +2,7 @@ use super::buffer::BatchBuffer;
 use super::exchange::{Exchange, HostRequest};
 use super::{RowKind, Transfer, Weight};
 use crate::blocking::blocking;
-use crate::extraction::Step;
+use crate::extraction::AnswerStep;
 use crate::{ClientError, HostClient};
 use frostline_images::ImageError;
 use frostline_tensor::{OpError, OpErrorCode, PixelSpec};
@@ -82,7 +82,7 @@ impl Exchange {
         client: &HostClient,
         ask: &mut HostRequest,
         silence: &mut Silence<'_>,
-        decoding: &mut JoinSet<Decoded>,
+        decoding: &mut JoinSet<DecodedRow>,
     ) -> Result<Transfer, Failure> {
         let opened = Instant::now();
         let request = self.source.request(ask.pending.requested());
@@ -96,9 +96,9 @@ impl Exchange {
         }
         loop {
             match silence.end_with(stream.step()).await? {
-                Step::Bytes => {}
-                Step::Rows(batches) => self.place_rows(ask, batches, decoding).await?,
-                Step::End => break,
+                AnswerStep::Bytes => {}
+                AnswerStep::Rows(batches) => self.place_rows(ask, batches, decoding).await?,
+                AnswerStep::End => break,
             }
         }
         let timing = stream.timing();
@@ -115,7 +115,7 @@ impl Exchange {
         &self,
         ask: &mut HostRequest,
         batches: Vec<ActivationBatch>,
-        decoding: &mut JoinSet<Decoded>,
+        decoding: &mut JoinSet<DecodedRow>,
     ) -> Result<(), ClientError> {
         let buffer = Arc::clone(&self.buffer);
         let rows = self.source.rows;
@@ -238,13 +238,13 @@ impl<'a> Silence<'a> {
 }
 
 /// Object position and decoding result.
-type Decoded = (u32, Result<(), OpError>);
+type DecodedRow = (u32, Result<(), OpError>);
 
 async fn decode(
     crop: impl Future<Output = Result<Vec<u8>, ImageError>>,
     buffer: Arc<BatchBuffer>,
     position: u32,
-) -> Decoded {
+) -> DecodedRow {
     let decoded = match crop.await {
         Ok(crop) if buffer.set(position as usize, RowValue::U8(&crop)) => Ok(()),
         Ok(_) => Err(OpError::runtime("the crop does not match the pixel spec")),

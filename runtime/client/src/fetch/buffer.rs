@@ -7,10 +7,10 @@ use frostline_wire::RowValue;
 pub(super) struct BatchBuffer {
     shape: Vec<usize>,
     width: usize,
-    rows: Lock<Contents>,
+    rows: Lock<BufferedRows>,
 }
 
-enum Contents {
+enum BufferedRows {
     /// Activations or normalized pixels.
     F32(Vec<f32>),
     /// Pixels to normalize with this pixel spec once the batch is complete.
@@ -25,8 +25,8 @@ impl BatchBuffer {
         let width = whole.elements()?;
         let elements = whole.batched(count).elements()?;
         let rows = Lock::new(match pixels {
-            None => Contents::F32(vec![0.0; elements]),
-            Some(spec) => Contents::U8(vec![0; elements], spec),
+            None => BufferedRows::F32(vec![0.0; elements]),
+            Some(spec) => BufferedRows::U8(vec![0; elements], spec),
         });
         Ok(Self {
             shape: shape.to_vec(),
@@ -40,19 +40,19 @@ impl BatchBuffer {
     pub(super) fn set(&self, index: usize, value: RowValue<'_>) -> bool {
         let range = index * self.width..(index + 1) * self.width;
         match (&mut *self.rows.lock(), value) {
-            (Contents::F32(rows), row) => rows.get_mut(range).is_some_and(|place| row.read_into(place)),
-            (Contents::U8(rows, _), RowValue::U8(row)) => copy(rows.get_mut(range), row),
+            (BufferedRows::F32(rows), row) => rows.get_mut(range).is_some_and(|place| row.read_into(place)),
+            (BufferedRows::U8(rows, _), RowValue::U8(row)) => copy(rows.get_mut(range), row),
             _ => false,
         }
     }
 
     /// Returns the rows `kept` (ascending indices), moved together, as `f32`. The buffer is empty afterwards.
     pub(super) fn finish(&self, kept: &[usize]) -> Result<Tensor, OpError> {
-        let contents = std::mem::replace(&mut *self.rows.lock(), Contents::F32(Vec::new()));
+        let contents = std::mem::replace(&mut *self.rows.lock(), BufferedRows::F32(Vec::new()));
         let shape = frostline_tensor::Shape::new(self.shape.as_slice()).batched(kept.len());
         match contents {
-            Contents::F32(rows) => Ok(Tensor::new(shape, Data::F32(compact(rows, kept, self.width)))?),
-            Contents::U8(rows, spec) => {
+            BufferedRows::F32(rows) => Ok(Tensor::new(shape, Data::F32(compact(rows, kept, self.width)))?),
+            BufferedRows::U8(rows, spec) => {
                 let pixels = Tensor::new(shape, Data::U8(compact(rows, kept, self.width)))?;
                 Ok(normalize(&pixels, &spec)?)
             }

@@ -1,8 +1,8 @@
 use super::Source;
 use super::buffer::BatchBuffer;
-use super::request::Pending;
+use super::request::PendingSamples;
 use super::straggler::StragglerDetector;
-use super::window::Windows;
+use super::window::HostWindows;
 use crate::Hosts;
 use crate::hosts::Member;
 use crate::retry::{Attempts, RetryPolicy};
@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicU64;
 
 /// Fetcher state shared by all batches.
 pub(super) struct FetcherState {
-    pub(super) windows: Windows,
+    pub(super) windows: HostWindows,
     pub(super) stragglers: StragglerDetector,
     pub(super) policy: RetryPolicy,
     pub(super) decoders: DecodePool,
@@ -32,7 +32,7 @@ pub(super) struct Exchange {
 /// Samples to request from a host in a single extraction.
 pub(super) struct HostRequest {
     pub(super) host: Arc<Member>,
-    pub(super) pending: Pending,
+    pub(super) pending: PendingSamples,
     pub(super) attempts: Attempts,
     /// Hosts that failed to deliver all of these samples since the last wait.
     pub(super) tried: BTreeSet<usize>,

@@ -3,9 +3,9 @@
 use super::Transfer;
 use super::attempt::{Failure, passing};
 use super::exchange::{Exchange, HostRequest};
-use super::request::Pending;
+use super::request::PendingSamples;
 use crate::hosts::{Member, place, placement_keys};
-use crate::retry::{Attempts, Decision};
+use crate::retry::{Attempts, Retry};
 use crate::{ClientError, Notice};
 use frostline_tensor::OpError;
 use frostline_wire::ObjectInfo;
@@ -55,7 +55,7 @@ impl Exchange {
 
     /// Groups the batch by host and splits each group into requests of `request_samples`.
     fn first_asks(&self, samples: &Arc<[ObjectInfo]>) -> Result<Vec<HostRequest>, ClientError> {
-        let all = Pending::new(Arc::clone(samples), 0..samples.len() as u32);
+        let all = PendingSamples::new(Arc::clone(samples), 0..samples.len() as u32);
         let placed = self.place(&all, &BTreeSet::new())?;
         let mut asks = Vec::new();
         let seen = self.hosts.seen();
@@ -64,7 +64,7 @@ impl Exchange {
             for part in positions.chunks(self.source.request_samples) {
                 asks.push(HostRequest {
                     host: Arc::clone(&host),
-                    pending: Pending::new(Arc::clone(samples), part.iter().copied()),
+                    pending: PendingSamples::new(Arc::clone(samples), part.iter().copied()),
                     attempts: Attempts::new(self.memory.policy, seen),
                     tried: BTreeSet::new(),
                     given_up: 0,
@@ -112,9 +112,9 @@ impl Exchange {
     /// Assigns the missing samples to available hosts, excluding `tried`.
     fn place(
         &self,
-        pending: &Pending,
+        pending: &PendingSamples,
         tried: &BTreeSet<usize>,
-    ) -> Result<Vec<(Arc<Member>, Pending)>, ClientError> {
+    ) -> Result<Vec<(Arc<Member>, PendingSamples)>, ClientError> {
         let mut candidates = self.hosts.candidates(tried);
         if candidates.is_empty() {
             // The last other host went down in the meantime, so use any host.
@@ -197,12 +197,12 @@ impl Exchange {
     ) -> Result<Duration, ClientError> {
         let seen = self.hosts.seen();
         match ask.attempts.after(&error, arrived, seen) {
-            Decision::Again(wait) => {
+            Retry::Again(wait) => {
                 let left = ask.attempts.outage_time_left(seen.observed);
                 self.report_retry(ask, &error.to_string(), wait, left);
                 Ok(wait)
             }
-            Decision::GiveUp if error.may_pass_later() && ask.attempts.fruitless() > 0 => {
+            Retry::GiveUp if error.may_pass_later() && ask.attempts.fruitless() > 0 => {
                 Err(ClientError::Lost {
                     host: self.hosts.names(),
                     lost: ask.pending.len(),
@@ -216,7 +216,7 @@ impl Exchange {
                     source: Box::new(error),
                 })
             }
-            Decision::GiveUp => Err(error),
+            Retry::GiveUp => Err(error),
         }
     }
 

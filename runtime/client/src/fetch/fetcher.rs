@@ -1,7 +1,7 @@
 use super::buffer::BatchBuffer;
 use super::exchange::{Exchange, FetcherState};
 use super::straggler::StragglerDetector;
-use super::window::Windows;
+use super::window::HostWindows;
 use super::{Source, Transfer};
 use crate::retry::RetryPolicy;
 use crate::{ClientError, Hosts};
@@ -68,7 +68,7 @@ impl Fetcher {
 
     pub(crate) fn with(open_requests: usize, policy: RetryPolicy, decoders: DecodePool) -> Self {
         Self(Arc::new(FetcherState {
-            windows: Windows::new(open_requests),
+            windows: HostWindows::new(open_requests),
             stragglers: StragglerDetector::new(policy.stragglers),
             policy,
             decoders,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 const SAMPLE_ATTEMPTS: u32 = 3;
 
 /// Tracks the unanswered samples in a request. A position is the index of a sample in the batch.
-pub(super) struct Pending {
+pub(super) struct PendingSamples {
     batch: Arc<[ObjectInfo]>,
     /// Number of failures of each unanswered sample. The key is the position. Failures that the host caused
     /// are not counted.
@@ -21,7 +21,7 @@ pub(super) struct Pending {
     outages: usize,
 }
 
-impl Pending {
+impl PendingSamples {
     /// Creates a request for the samples of `batch` at these positions.
     pub(super) fn new(batch: Arc<[ObjectInfo]>, positions: impl Iterator<Item = u32>) -> Self {
         Self::with_attempts(batch, positions.map(|position| (position, 0)).collect())
@@ -161,12 +161,12 @@ mod tests {
 
     #[test]
     fn dividing_missing_samples_keeps_failure_counts() {
-        let mut pending = Pending::new(batch(6), 1..6);
+        let mut pending = PendingSamples::new(batch(6), 1..6);
         pending.arrived(2);
         pending.failed(3, OpError::new(OpErrorCode::Timeout, "slow store"));
         pending.failed(3, OpError::new(OpErrorCode::Timeout, "slow store"));
         let mut groups = pending.divide(|sample| sample.sample.key.parse::<usize>().unwrap() % 2);
-        let positions = |pending: &Pending| {
+        let positions = |pending: &PendingSamples| {
             pending
                 .samples()
                 .map(|(position, _)| position)
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_hiccup_is_asked_again_and_a_broken_image_is_not() {
-        let mut pending = Pending::new(batch(3), 0..3);
+        let mut pending = PendingSamples::new(batch(3), 0..3);
         pending.arrived(0);
         pending.failed(1, OpError::new(OpErrorCode::InvalidEncoding, "no JPEG"));
         for _ in 0..2 {
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn what_the_host_caused_never_makes_a_sample_bad() {
-        let mut pending = Pending::new(batch(1), 0..1);
+        let mut pending = PendingSamples::new(batch(1), 0..1);
         for _ in 0..100 {
             pending.failed(0, OpError::from_host(OpErrorCode::TooLarge, "the queue is full"));
             assert!(pending.take_passing().is_some_and(|error| error.host_caused));
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn during_an_outage_one_sample_after_the_other_is_requested() {
-        let mut pending = Pending::new(batch(3), 0..3);
+        let mut pending = PendingSamples::new(batch(3), 0..3);
         let mut requested = Vec::new();
         for _ in 0..4 {
             let positions: Vec<u32> = pending.requested().map(|(position, _)| position).collect();
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_bad_sample_is_named_once() {
-        let mut pending = Pending::new(batch(2), 0..2);
+        let mut pending = PendingSamples::new(batch(2), 0..2);
         pending.mark_bad(1, OpError::new(OpErrorCode::InvalidArgument, "1: no JPEG"));
         pending.mark_bad(
             0,

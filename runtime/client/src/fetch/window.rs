@@ -8,17 +8,17 @@ use tokio::sync::Notify;
 pub(crate) struct Window {
     /// Maximum size. [`Window::allow`] can set a lower one.
     max_size: f64,
-    state: Lock<State>,
+    state: Lock<WindowState>,
     freed: Notify,
 }
 
 /// Separate windows for each host, because a busy host must not affect other hosts.
-pub(super) struct Windows {
+pub(super) struct HostWindows {
     requests: usize,
     hosts: Lock<HashMap<String, Arc<Window>>>,
 }
 
-impl Windows {
+impl HostWindows {
     /// Creates windows of up to `requests` requests each.
     pub(super) fn new(requests: usize) -> Self {
         Self {
@@ -36,14 +36,14 @@ impl Windows {
     }
 }
 
-struct State {
+struct WindowState {
     allowed: f64,
     size: f64,
     open: usize,
 }
 
 /// Permission for an open request, released on drop.
-pub(crate) struct Permit<'a>(&'a Window);
+pub(crate) struct RequestPermit<'a>(&'a Window);
 
 impl Window {
     /// Creates a window of `start` requests that grows up to `most`.
@@ -51,7 +51,7 @@ impl Window {
         let max_size = most.max(1) as f64;
         Self {
             max_size,
-            state: Lock::new(State {
+            state: Lock::new(WindowState {
                 allowed: max_size,
                 size: (start.max(1) as f64).min(max_size),
                 open: 0,
@@ -61,11 +61,11 @@ impl Window {
     }
 
     /// Waits until another request may be opened.
-    pub(crate) async fn open(&self) -> Permit<'_> {
+    pub(crate) async fn open(&self) -> RequestPermit<'_> {
         loop {
             let freed = self.freed.notified();
             if self.try_open() {
-                return Permit(self);
+                return RequestPermit(self);
             }
             freed.await;
         }
@@ -112,7 +112,7 @@ impl Window {
     }
 }
 
-impl Drop for Permit<'_> {
+impl Drop for RequestPermit<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         state.open = state.open.saturating_sub(1);

@@ -1,7 +1,7 @@
 use super::description::HostDescription;
 use super::discovery::Discovery;
-use super::health::{Health, Waits};
-use super::member::{Member, Upload};
+use super::health::{Health, RecheckWaits};
+use super::member::{Member, RequiredUpload};
 use crate::meter::ByteMeter;
 use crate::trace::Trace;
 use crate::{Notices, UploadKind};
@@ -16,14 +16,14 @@ use tokio_util::task::AbortOnDropHandle;
 pub(super) struct Fleet {
     /// Never empty. Changes if the hosts have a DNS name.
     members: Lock<Vec<Arc<Member>>>,
-    pub(super) uploads: Arc<Lock<Vec<Upload>>>,
+    pub(super) uploads: Arc<Lock<Vec<RequiredUpload>>>,
     /// Serializes uploads.
     pub(super) pushing: tokio::sync::Mutex<()>,
     pub(super) notices: Notices,
     /// True if a notice about the precision of a host was sent.
     pub(super) reported_precision: AtomicBool,
     pub(super) meter: ByteMeter,
-    waits: Waits,
+    waits: RecheckWaits,
     /// Trace of the job's requests.
     trace: Option<Trace>,
     /// Source of further hosts, for DNS names.
@@ -48,7 +48,7 @@ impl Fleet {
         trace: Option<Trace>,
         meter: ByteMeter,
         notices: Notices,
-        waits: Waits,
+        waits: RecheckWaits,
     ) -> Self {
         let alone = known.len() == 1;
         let fleet = Self {
@@ -135,7 +135,7 @@ impl Fleet {
     }
 
     /// Registers an upload that all hosts must have. Replaces an earlier upload of the same kind and name.
-    pub(super) fn give(&self, upload: Upload) {
+    pub(super) fn give(&self, upload: RequiredUpload) {
         let mut uploads = self.uploads.lock();
         let before = uploads.len();
         uploads.retain(|known| known.what != upload.what || known.name != upload.name);

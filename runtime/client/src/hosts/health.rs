@@ -14,14 +14,14 @@ pub(super) struct Health {
 
 /// Bounds for the wait before a failed host is checked. Waits grow with consecutive failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Waits {
+pub(crate) struct RecheckWaits {
     /// Wait after the first failure.
     pub(crate) first: Duration,
     /// Maximum wait.
     pub(crate) longest: Duration,
 }
 
-impl Default for Waits {
+impl Default for RecheckWaits {
     /// The initial wait of 1 s limits the cost of broken connections. With the maximum of 60 s, recovered
     /// hosts are used again soon and dead hosts are rarely asked.
     fn default() -> Self {
@@ -33,7 +33,7 @@ impl Default for Waits {
 }
 
 impl Health {
-    pub(super) fn new(waits: Waits) -> Self {
+    pub(super) fn new(waits: RecheckWaits) -> Self {
         Self {
             backoff: Backoff::new(waits.first, waits.longest),
             until: None,
@@ -42,7 +42,7 @@ impl Health {
     }
 
     /// Creates the state of a host that must pass a check before use. This check is due immediately.
-    pub(super) fn joining(waits: Waits) -> Self {
+    pub(super) fn joining(waits: RecheckWaits) -> Self {
         Self {
             until: Some(Instant::now()),
             ..Self::new(waits)
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_host_that_joins_is_checked_first() {
-        let mut health = Health::joining(Waits::default());
+        let mut health = Health::joining(RecheckWaits::default());
         let now = Instant::now();
         assert!(!health.is_up() && health.is_due(now));
         assert!(!health.failed(now) && !health.is_due(now));
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_host_that_fails_is_left_alone_ever_longer_until_it_does_well() {
-        let mut health = Health::new(Waits::default());
+        let mut health = Health::new(RecheckWaits::default());
         let mut now = Instant::now();
         assert!(health.is_up() && !health.is_due(now));
         let mut most = SECOND;

@@ -13,7 +13,7 @@ pub(crate) const MISSING: u32 = 30;
 
 /// An upload that all hosts need before sample requests.
 #[derive(Clone)]
-pub(super) struct Upload {
+pub(super) struct RequiredUpload {
     pub(super) what: UploadKind,
     pub(super) name: String,
     pub(super) bytes: Bytes,
@@ -41,7 +41,7 @@ pub(crate) struct Member {
     /// True once the host has been available for requests.
     pub(super) joined: AtomicBool,
     /// Uploads that all hosts must have.
-    pub(super) uploads: Arc<Lock<Vec<Upload>>>,
+    pub(super) uploads: Arc<Lock<Vec<RequiredUpload>>>,
     /// Upload outcomes. This list may be shorter than `uploads`.
     pub(super) uploaded: tokio::sync::Mutex<Vec<Uploaded>>,
     /// True if uploads may be missing on the host after a failure.
@@ -156,8 +156,8 @@ impl Member {
         Ok(has.clone())
     }
 
-    async fn give(&self, upload: Upload) -> Result<Uploaded, ClientError> {
-        let Upload {
+    async fn give(&self, upload: RequiredUpload) -> Result<Uploaded, ClientError> {
+        let RequiredUpload {
             what,
             name,
             bytes,

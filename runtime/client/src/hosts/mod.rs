@@ -11,7 +11,7 @@ mod restart;
 
 #[cfg(test)]
 pub(crate) use discovery::Lookup;
-pub(crate) use health::Waits;
+pub(crate) use health::RecheckWaits;
 #[cfg(test)]
 pub(crate) use member::MISSING;
 pub(crate) use member::Member;
@@ -32,7 +32,7 @@ use frostline_wire::{
     Description, DescriptionRequest, Layout, ObjectInfo, Precision, SkippedNames, UploadRef,
 };
 use futures::future::join_all;
-use member::Upload;
+use member::RequiredUpload;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -76,7 +76,7 @@ impl Hosts {
         meter: ByteMeter,
         discovery: Option<Arc<Discovery>>,
     ) -> Self {
-        let mut fleet = Fleet::new(known, None, meter, ignore_notices(), Waits::default());
+        let mut fleet = Fleet::new(known, None, meter, ignore_notices(), RecheckWaits::default());
         fleet.discovery = discovery;
         Self::from_fleet(fleet)
     }
@@ -92,10 +92,10 @@ impl Hosts {
     /// and other events. Bytes are counted from zero, and also count toward this value. If the hosts come
     /// from a DNS name, the job follows changes of the addresses.
     pub fn for_job(&self, notices: Notices) -> Self {
-        self.for_job_with(notices, Waits::default())
+        self.for_job_with(notices, RecheckWaits::default())
     }
 
-    pub(crate) fn for_job_with(&self, notices: Notices, waits: Waits) -> Self {
+    pub(crate) fn for_job_with(&self, notices: Notices, waits: RecheckWaits) -> Self {
         let known = self.fleet.members().iter().map(|member| member.known()).collect();
         let trace = Trace::of_job();
         if let Some(trace) = &trace {
@@ -342,7 +342,7 @@ impl Hosts {
         bytes: Bytes,
         found: Option<String>,
     ) -> Result<(Uploaded, usize), ClientError> {
-        let upload = Upload {
+        let upload = RequiredUpload {
             what,
             name: name.to_owned(),
             bytes,

@@ -1,7 +1,7 @@
 //! Waits for restarting or unavailable hosts.
 
 use super::Hosts;
-use crate::retry::{Attempts, Decision, HostActivity, RetryPolicy};
+use crate::retry::{Attempts, HostActivity, Retry, RetryPolicy};
 use crate::{ClientError, HostState};
 use std::time::Duration;
 
@@ -29,10 +29,10 @@ impl Hosts {
         }
         let decision = match (&mut *awaited, &last) {
             (Some(attempts), Some(error)) => attempts.after(error, 0, now),
-            _ => Decision::GiveUp,
+            _ => Retry::GiveUp,
         };
         match (decision, last) {
-            (Decision::Again(wait), Some(error)) => {
+            (Retry::Again(wait), Some(error)) => {
                 let reason = format!("{error}; retrying in {:.1} s", wait.as_secs_f64());
                 let left = awaited
                     .as_ref()

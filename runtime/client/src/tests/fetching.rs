@@ -1,4 +1,4 @@
-use crate::hosts::Waits;
+use crate::hosts::RecheckWaits;
 use crate::retry::RetryPolicy;
 use crate::{
     ClientError, Deadlines, Fetched, Fetcher, HostClient, Hosts, Notice, Notices, RowKind, Source, Trust,
@@ -68,7 +68,7 @@ pub(crate) fn log() -> (Arc<Mutex<Vec<Notice>>>, Notices) {
 
 pub(crate) fn start_with(hosts: Hosts, source: Source, retry: RetryPolicy) -> Setting {
     let (notices, told) = log();
-    let waits = Waits {
+    let waits = RecheckWaits {
         first: Duration::from_millis(20),
         longest: Duration::from_millis(200),
     };

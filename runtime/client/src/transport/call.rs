@@ -19,13 +19,13 @@ pub(crate) struct Call<'a> {
     pub(crate) query: &'a [(&'a str, &'a str)],
     pub(crate) headers: &'a [(&'static str, String)],
     /// Media type and content.
-    pub(crate) body: Option<(&'static str, Content)>,
+    pub(crate) body: Option<(&'static str, CallBody)>,
     /// Maximum size of the answer in bytes.
     pub(crate) answer_limit: u64,
 }
 
 /// Body of a call.
-pub(crate) enum Content {
+pub(crate) enum CallBody {
     /// Bytes in memory, which can be sent again.
     Whole(Bytes),
     /// Stream for a single transmission.
@@ -47,7 +47,7 @@ impl<'a> Call<'a> {
     /// Adds a JSON body.
     pub(crate) fn json(self, body: Bytes) -> Self {
         Self {
-            body: Some(("application/json", Content::Whole(body))),
+            body: Some(("application/json", CallBody::Whole(body))),
             ..self
         }
     }
@@ -56,8 +56,8 @@ impl<'a> Call<'a> {
     pub(super) fn again(&self) -> Option<Self> {
         let body = match &self.body {
             None => None,
-            Some((media_type, Content::Whole(bytes))) => Some((*media_type, Content::Whole(bytes.clone()))),
-            Some((_, Content::Pieces(_))) => return None,
+            Some((media_type, CallBody::Whole(bytes))) => Some((*media_type, CallBody::Whole(bytes.clone()))),
+            Some((_, CallBody::Pieces(_))) => return None,
         };
         Some(Self {
             method: self.method.clone(),
@@ -88,8 +88,8 @@ impl<'a> Call<'a> {
             Some((media_type, body)) => {
                 request = request.header(CONTENT_TYPE, media_type);
                 match body {
-                    Content::Whole(bytes) => Full::new(bytes).boxed(),
-                    Content::Pieces(body) => body,
+                    CallBody::Whole(bytes) => Full::new(bytes).boxed(),
+                    CallBody::Pieces(body) => body,
                 }
             }
             None => Full::default().boxed(),

@@ -7,7 +7,7 @@ mod peer;
 mod refusal;
 
 pub(crate) use answer::Answer;
-pub(crate) use call::{Body, Call, Content};
+pub(crate) use call::{Body, Call, CallBody};
 pub(crate) use connections::CONNECTIONS;
 pub use connections::Connector;
 

@@ -6,7 +6,7 @@ mod uploads;
 pub(crate) use quotas::budget_used;
 
 use crate::config::HostConfig;
-use crate::guest_logs::{Owner, Source, since_1970};
+use crate::guest_logs::{LogOrigin, Owner, since_1970};
 use crate::jobs::Jobs;
 use crate::library::Library;
 use crate::machine::Machine;
@@ -137,7 +137,7 @@ impl Caller {
     /// tenant, and returns true if a line should also be written to the host's log.
     pub(crate) fn on_log_line(&self, guest: &str, id: &str) -> OnLogLine {
         let lines = Arc::clone(&self.service.operations.lines);
-        let source = Source {
+        let source = LogOrigin {
             owner: self.owner().clone(),
             guest: guest.into(),
             extraction: id.into(),

@@ -3,7 +3,7 @@
 use super::Caller;
 use crate::config::Root;
 use crate::refusal::Refusal;
-use crate::scheduling::{MeteredRoom, Permit, TenantMemory, TensorMemory};
+use crate::scheduling::{AdmissionPermit, MeteredRoom, TenantMemory, TensorMemory};
 use crate::tenants::Tenant;
 use frostline_batching::{Charge, Kind, Stop, run_blocking};
 use frostline_engine::TenantLanes;
@@ -200,7 +200,7 @@ impl Caller {
     ///
     /// # Errors
     /// Returns [`Refusal::Busy`] if the queue is full, or [`Refusal::Stopping`] if the host stops.
-    pub(crate) async fn listing_permit(&self) -> Result<Permit, Refusal> {
+    pub(crate) async fn listing_permit(&self) -> Result<AdmissionPermit, Refusal> {
         let Tenant { name, quota, .. } = self.tenant();
         let scheduling = self.scheduling();
         scheduling
@@ -212,7 +212,7 @@ impl Caller {
     ///
     /// # Errors
     /// Returns [`Refusal::Busy`] if the queue is full, or [`Refusal::Stopping`] if the host stops.
-    pub(crate) async fn description_permit(&self) -> Result<Permit, Refusal> {
+    pub(crate) async fn description_permit(&self) -> Result<AdmissionPermit, Refusal> {
         let Tenant { name, quota, .. } = self.tenant();
         let scheduling = self.scheduling();
         scheduling

@@ -3,7 +3,7 @@
 
 use super::check::CheckedExtraction;
 use super::size::{BYTES_PER_CALL, GrantSize};
-use super::work::{CallError, CallRows, READS_AT_ONCE, Work};
+use super::work::{CallError, CallRows, READS_AT_ONCE, RowWork};
 use crate::caller::Caller;
 use crate::jobs::StageClock;
 use crate::metrics::{Queue, SplitKind};
@@ -38,7 +38,7 @@ const FIRST_GRANT_TIMEOUT: Duration = Duration::from_secs(60);
 /// State shared by all calls.
 struct ExtractionState {
     caller: Caller,
-    work: Work,
+    work: RowWork,
     kind: SplitKind,
     clock: Arc<StageClock>,
     size: Option<GrantSize>,
@@ -173,7 +173,7 @@ impl ExtractionState {
         let half = samples.len() / 2;
         self.max_samples.fetch_min(half, Ordering::Relaxed);
         self.caller.metrics().calls_halved.inc();
-        if let Work::Activations { context, .. } = &self.work
+        if let RowWork::Activations { context, .. } = &self.work
             && let Some(on_log_line) = &context.on_log_line
         {
             let count = samples.len();

@@ -1,7 +1,7 @@
 //! Validation of extraction requests.
 
 use super::size::{GrantSize, sample_bytes};
-use super::work::{LoaderSource, Meters, Work};
+use super::work::{LoaderSource, Meters, RowWork};
 use crate::caller::Caller;
 use crate::config::Limits;
 use crate::jobs::{StageClock, TimedLanes};
@@ -28,7 +28,7 @@ const MEMORY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A validated extraction request.
 pub(super) struct CheckedExtraction {
-    pub(super) work: Work,
+    pub(super) work: RowWork,
     pub(super) rows: RowFormat,
     pub(super) encoding: Encoding,
     pub(super) samples: Vec<RequestedSample>,
@@ -85,7 +85,7 @@ pub(super) async fn check(
         Split::None => {
             let source = LoaderSource::new(caller, store, &meters);
             let digests = request.digests;
-            (Work::Objects { source, digests }, RowFormat::Object, None)
+            (RowWork::Objects { source, digests }, RowFormat::Object, None)
         }
         Split::Input => {
             let (_, _, description) = describe_guest(caller, &request, &allowance, &tensors).await?;
@@ -109,7 +109,7 @@ pub(super) async fn check(
             let size = GrantSize::new(Some(stage), input, &row, &request, most.min(max_samples));
             let rows = request.encoding.values.rows(row);
             let context = Box::new(context(caller, store, id, &request, &meters));
-            (Work::Activations { guest, call, context }, rows, Some(size))
+            (RowWork::Activations { guest, call, context }, rows, Some(size))
         }
     };
     Ok(CheckedExtraction {
@@ -260,7 +260,7 @@ fn pixels(
     loader: Arc<dyn SampleLoader>,
     description: &Description,
     encoding: Encoding,
-) -> Result<(Work, RowFormat, Vec<usize>), Refusal> {
+) -> Result<(RowWork, RowFormat, Vec<usize>), Refusal> {
     let Pixels::Spec(spec) = description.pixels else {
         return Err(Refusal::request(format!(
             "guest {} computes its own input, so the split input is not available; use one of its cuts",
@@ -270,7 +270,7 @@ fn pixels(
     let shape = spec.sample_shape().to_vec();
     let format = encoding.values.pixel_format();
     Ok((
-        Work::Pixels { loader, spec, format },
+        RowWork::Pixels { loader, spec, format },
         encoding.values.rows(shape.clone()),
         shape,
     ))

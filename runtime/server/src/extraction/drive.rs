@@ -7,7 +7,7 @@ use crate::caller::Caller;
 use crate::jobs::{JobExtraction, NewExtraction, StageClock};
 use crate::metrics::{Outcome, Queue, SplitKind};
 use crate::refusal::Refusal;
-use crate::scheduling::Permit;
+use crate::scheduling::AdmissionPermit;
 use bytes::Bytes;
 use frostline_batching::{Charge, Reserved};
 use frostline_state::unique_id;
@@ -51,7 +51,7 @@ pub(crate) struct Extraction {
     first: Option<EncodedRows>,
     calls: Calls,
     encoder: Encoder,
-    permit: Permit,
+    permit: AdmissionPermit,
     /// Memory of the request, held until the extraction ends.
     memory: Reserved,
     deadline: Instant,

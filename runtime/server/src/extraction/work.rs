@@ -25,7 +25,7 @@ pub(crate) const READS_AT_ONCE: usize = 8;
 
 /// Conversion of samples to rows, shared by all calls of an extraction.
 #[derive(Clone)]
-pub(super) enum Work {
+pub(super) enum RowWork {
     /// Split `none`. `digests` is set if hashes are sent instead of objects.
     Objects { source: LoaderSource, digests: bool },
     /// Split `input`.
@@ -71,7 +71,7 @@ enum RowValues {
     Tensor(Vec<u32>, Tensor),
 }
 
-impl Work {
+impl RowWork {
     /// The guest whose code runs, if any.
     pub(super) fn guest(&self) -> Option<&str> {
         match self {

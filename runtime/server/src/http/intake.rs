@@ -40,7 +40,7 @@ const HASH_DEADLINE: Duration = Duration::from_secs(60);
 const PIECE: usize = 1 << 20;
 
 /// Complete upload in memory with SHA-256 and reservations.
-pub(super) struct Upload {
+pub(super) struct ReceivedUpload {
     pub(super) bytes: Bytes,
     pub(super) sha256: String,
     claim: Option<Claim>,
@@ -51,7 +51,7 @@ pub(super) struct Upload {
 /// Reserved disk space and memory.
 type UploadReservation = (UploadRoom, frostline_batching::Reserved);
 
-impl Upload {
+impl ReceivedUpload {
     /// Returns the reservations, for tasks that continue with the bytes after the client has disconnected.
     pub(super) fn reserved(&self) -> Arc<UploadReservation> {
         Arc::clone(&self.reserved)
@@ -130,7 +130,7 @@ pub(super) async fn receive(
     request: Request,
     what: &'static str,
     limit: u64,
-) -> Result<Upload, Refusal> {
+) -> Result<ReceivedUpload, Refusal> {
     let expected = sha256(request.uri())?;
     let share = sender.map(TenantUploadSlot::acquire).transpose()?;
     if service.scheduling.is_draining() {
@@ -203,7 +203,7 @@ struct UploadReceiver {
 }
 
 impl UploadReceiver {
-    async fn receive(mut self, body: RequestStream, reserved: UploadRoom) -> Result<Upload, Refusal> {
+    async fn receive(mut self, body: RequestStream, reserved: UploadRoom) -> Result<ReceivedUpload, Refusal> {
         let received = self.write_body(body).await;
         // Write the received bytes to the file even after a failure.
         let written = self.file.flush().await;
@@ -288,7 +288,7 @@ impl UploadReceiver {
 
     /// Reads the file back and compares the hash with the expected ones. The bytes in memory are hashed, so
     /// the hash covers exactly the bytes in use, no matter in which requests they arrived.
-    async fn verify(self, reserved: UploadRoom) -> Result<Upload, Refusal> {
+    async fn verify(self, reserved: UploadRoom) -> Result<ReceivedUpload, Refusal> {
         let tenant = self.sender.as_ref().map_or("", |sender| &sender.tenant().name);
         let room = TenantMemory::new(&self.service.scheduling.memory, tenant, Kind::Request);
         let stall = self.service.config.limits.stall;
@@ -309,7 +309,7 @@ impl UploadReceiver {
         let digest = self.claim.as_ref().map(Claim::sha256);
         let mut expected = digest.into_iter().chain(self.expected.as_deref());
         let other = expected.find(|expected| **expected != sha256).map(str::to_owned);
-        let upload = Upload {
+        let upload = ReceivedUpload {
             bytes,
             sha256,
             claim: self.claim,

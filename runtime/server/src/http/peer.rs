@@ -1,4 +1,4 @@
-use super::permits::Permit;
+use super::permits::ConnectionPermit;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -7,5 +7,5 @@ use std::sync::Arc;
 pub(super) struct Peer {
     pub(super) address: IpAddr,
     /// Connection permit.
-    pub(super) permit: Arc<Permit>,
+    pub(super) permit: Arc<ConnectionPermit>,
 }

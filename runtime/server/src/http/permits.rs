@@ -44,7 +44,7 @@ struct Connected {
 }
 
 /// Right to have a connection. Dropping it frees the place, and it may also be revoked.
-pub(super) struct Permit {
+pub(super) struct ConnectionPermit {
     permits: Arc<Permits>,
     id: u64,
     revoke: CancellationToken,
@@ -63,7 +63,7 @@ impl Permits {
     /// Returns a permit for a stranger from `address`, if necessary by revoking the permit of another
     /// stranger. Returns `None` if all permits of the network belong to tenants, or if all strangers are new
     /// and none of their networks has too many.
-    pub(super) fn acquire(self: &Arc<Self>, address: IpAddr) -> Option<Permit> {
+    pub(super) fn acquire(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
         let network = Network::from_address(address);
         let now = Instant::now();
         let mut state = self.state.lock();
@@ -85,7 +85,7 @@ impl Permits {
             since: now,
         };
         state.connected.insert(id, taken);
-        Some(Permit {
+        Some(ConnectionPermit {
             permits: Arc::clone(self),
             id,
             revoke,
@@ -195,7 +195,7 @@ fn most_frequent(addresses: impl Iterator<Item = IpAddr>) -> Option<IpAddr> {
     most.map(|(address, _)| address)
 }
 
-impl Permit {
+impl ConnectionPermit {
     /// Assigns the permit to the tenant after a valid token, if the limits allow it.
     pub(super) fn assign_tenant(&self, tenant: &str) {
         let mut state = self.permits.state.lock();
@@ -231,7 +231,7 @@ impl Permit {
     }
 }
 
-impl Drop for Permit {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.permits.state.lock().connected.remove(&self.id);
     }
@@ -244,11 +244,11 @@ mod tests {
 
     const HERE: &str = "192.0.2.1";
 
-    fn connect(permits: &Arc<Permits>, address: &str) -> Permit {
+    fn connect(permits: &Arc<Permits>, address: &str) -> ConnectionPermit {
         permits.acquire(address.parse().unwrap()).unwrap()
     }
 
-    fn is_revoked(permit: &Permit) -> bool {
+    fn is_revoked(permit: &ConnectionPermit) -> bool {
         permit.revoke.is_cancelled()
     }
 
@@ -262,7 +262,7 @@ mod tests {
         }
         let staying = many.iter().filter(|permit| !is_revoked(permit)).count();
         assert_eq!(staying, 4);
-        let tenants: Vec<Permit> = (0..8)
+        let tenants: Vec<ConnectionPermit> = (0..8)
             .map(|last| {
                 let permit = connect(&permits, &format!("10.200.0.{last}"));
                 permit.assign_tenant(["a", "b", "c"][last % 3]);
@@ -288,7 +288,7 @@ mod tests {
         let permits = Permits::new(8, Counter::default());
         let quiet = connect(&permits, "198.51.100.1");
         let beside = connect(&permits, "192.0.2.2");
-        let crowd: Vec<Permit> = (0..50).map(|_| connect(&permits, HERE)).collect();
+        let crowd: Vec<ConnectionPermit> = (0..50).map(|_| connect(&permits, HERE)).collect();
         assert!(!is_revoked(&quiet) && !is_revoked(&beside));
         assert!(is_revoked(&crowd[0]) && !is_revoked(&crowd[49]));
         let revoked = crowd.iter().filter(|permit| is_revoked(permit)).count();
@@ -306,13 +306,13 @@ mod tests {
         };
         let first = ["a", "a", "c", "c"].map(|name| tenant("2001:db8:1:1::1", name));
         assert!(permits.acquire("2001:db8:1:1::2".parse().unwrap()).is_none());
-        let second: Vec<Permit> = (0..2).map(|_| tenant("2001:db8:1:2::1", "b")).collect();
+        let second: Vec<ConnectionPermit> = (0..2).map(|_| tenant("2001:db8:1:2::1", "b")).collect();
         assert!(permits.acquire("2001:db8:1:3::1".parse().unwrap()).is_none());
         assert!(permits.acquire("2001:db8:2:1::1".parse().unwrap()).is_some());
         drop((first, second));
         assert!(permits.state.lock().connected.is_empty());
         let older = connect(&permits, "::ffff:192.0.2.1");
-        let crowd: Vec<Permit> = (0..4).map(|_| connect(&permits, HERE)).collect();
+        let crowd: Vec<ConnectionPermit> = (0..4).map(|_| connect(&permits, HERE)).collect();
         assert!(
             is_revoked(&older) && !is_revoked(&crowd[3]),
             "the oldest stranger of the same network is revoked"
@@ -330,7 +330,7 @@ mod tests {
         assert!(permits.acquire("10.100.0.1".parse().unwrap()).is_none());
         assert!(!is_revoked(&slow) && many[..3].iter().flatten().all(|permit| !is_revoked(permit)));
         drop(many);
-        let crowd: Vec<Permit> = (0..50)
+        let crowd: Vec<ConnectionPermit> = (0..50)
             .map(|last| connect(&permits, &format!("10.0.0.{last}")))
             .collect();
         assert!(!is_revoked(&slow) && is_revoked(&crowd[0]) && !is_revoked(&crowd[49]));
@@ -346,11 +346,11 @@ mod tests {
             permit.assign_tenant(tenant);
             permit
         };
-        let first: Vec<Permit> = (0..20).map(|_| known("a")).collect();
+        let first: Vec<ConnectionPermit> = (0..20).map(|_| known("a")).collect();
         assert_eq!(first.iter().filter(|permit| permit.has_tenant()).count(), 6);
         advance(GRACE).await;
         let second = [known("b"), known("b")];
-        assert!(second.iter().all(Permit::has_tenant));
+        assert!(second.iter().all(ConnectionPermit::has_tenant));
     }
 
     #[tokio::test(start_paused = true)]
@@ -363,7 +363,7 @@ mod tests {
         }
         // The fifth connection has revoked the first.
         assert!(is_revoked(&many[0]));
-        let more: Vec<Permit> = many[1..]
+        let more: Vec<ConnectionPermit> = many[1..]
             .iter()
             .map(|permit| permit.assign_tenant("a"))
             .map(|()| connect(&permits, HERE))

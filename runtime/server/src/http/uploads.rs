@@ -2,7 +2,7 @@
 //! only after all checks. `HEAD` returns the size of the received part of an interrupted upload.
 
 use super::answer::{Answer, OBJECT};
-use super::intake::{Upload, digest, receive};
+use super::intake::{ReceivedUpload, digest, receive};
 use super::references::{checked_name, sha256, version};
 use crate::caller::Caller;
 use crate::refusal::Refusal;
@@ -52,7 +52,7 @@ pub(super) async fn put_guest(
 async fn store_guest(
     caller: &Caller,
     name: &str,
-    upload: &Upload,
+    upload: &ReceivedUpload,
 ) -> Result<(Arc<StoredVersion<()>>, bool), Refusal> {
     let tenant = &caller.tenant().name;
     let library = caller.library();
@@ -98,7 +98,7 @@ pub(super) fn model_bytes(model: &StoredVersion<ModelFacts>) -> u64 {
 async fn store_model(
     caller: &Caller,
     name: &str,
-    upload: &Upload,
+    upload: &ReceivedUpload,
 ) -> Result<(Arc<StoredVersion<ModelFacts>>, bool), Refusal> {
     let tenant = caller.tenant();
     let check = ModelCheck {
@@ -195,7 +195,11 @@ impl ModelCheck<'_> {
     /// Checks an uploaded model and returns the metadata. Tenants alternate, and CPU time is accounted to the
     /// tenant. If the client disconnects, the upload leaves the queue, or the check ends after the current
     /// step. The reservations are held until the check has ended.
-    pub(super) async fn facts(self, service: &Service, upload: &Upload) -> Result<ModelFacts, Refusal> {
+    pub(super) async fn facts(
+        self,
+        service: &Service,
+        upload: &ReceivedUpload,
+    ) -> Result<ModelFacts, Refusal> {
         let checks = &service.scheduling.model_checks;
         let permit = service
             .scheduling

@@ -33,7 +33,7 @@ pub(crate) struct Admission {
 }
 
 /// The right to run, released on drop.
-pub(crate) struct Permit {
+pub(crate) struct AdmissionPermit {
     admission: Arc<Admission>,
     tenant: String,
     started: Instant,
@@ -66,7 +66,11 @@ impl Admission {
     /// # Errors
     /// - Returns [`Refusal::Busy`] if the queue of the tenant or of the host is full.
     /// - Returns [`Refusal::Stopping`] if the host shuts down.
-    pub(crate) async fn enter(self: &Arc<Self>, tenant: &str, allowed: Standing) -> Result<Permit, Refusal> {
+    pub(crate) async fn enter(
+        self: &Arc<Self>,
+        tenant: &str,
+        allowed: Standing,
+    ) -> Result<AdmissionPermit, Refusal> {
         // Register before waiting, so a shutdown also waits for requests that are being admitted.
         let token = self.tracker.token();
         let allowed = Standing {
@@ -74,7 +78,7 @@ impl Admission {
             ..allowed
         };
         let permit = self.gate.enter(tenant, Share::AtMost(allowed)).await;
-        Ok(Permit {
+        Ok(AdmissionPermit {
             _permit: permit.map_err(|error| self.refusal(tenant, error))?,
             admission: Arc::clone(self),
             tenant: tenant.to_owned(),
@@ -144,7 +148,7 @@ impl Admission {
     }
 }
 
-impl Drop for Permit {
+impl Drop for AdmissionPermit {
     fn drop(&mut self) {
         let recent = &self.admission.recent;
         let new = self.started.elapsed();

@@ -6,7 +6,7 @@ mod base;
 mod room;
 mod tensors;
 
-pub(crate) use admission::{Admission, Permit};
+pub(crate) use admission::{Admission, AdmissionPermit};
 pub(crate) use base::BaseMemory;
 pub(crate) use room::{MeteredRoom, TenantMemory, with_reservation};
 pub(crate) use tensors::TensorMemory;
@@ -67,8 +67,8 @@ pub(crate) struct Scheduling {
 pub(crate) struct MeasurementTurn<'a> {
     // The drop order matters: first the next request measures, then the permits become free.
     _measuring: MutexGuard<'a, ()>,
-    _running: Permit,
-    _queue_permit: Permit,
+    _running: AdmissionPermit,
+    _queue_permit: AdmissionPermit,
     extractions: &'a Admission,
     /// Requested permits at the start, if no other extraction was running.
     requested_at_start: Option<u64>,
@@ -148,7 +148,7 @@ impl Scheduling {
         queue: &Arc<Admission>,
         tenant: &str,
         allowed: Standing,
-    ) -> Result<Permit, Refusal> {
+    ) -> Result<AdmissionPermit, Refusal> {
         if self.is_draining() {
             return Err(Refusal::Stopping);
         }

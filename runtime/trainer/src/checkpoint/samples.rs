@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// Entry of a sample: hashes of 8 bytes of its key, and of version, size, and class or values, and the index
 /// of its class, or [`NO_CLASS`].
-type Entry = [i64; 3];
+type SampleEntry = [i64; 3];
 
 /// Class index of samples with values.
 const NO_CLASS: i64 = -1;
@@ -25,7 +25,7 @@ const NO_CLASS: i64 = -1;
 pub(crate) struct SampleIndex {
     note: IndexNote,
     /// Training samples, then validation samples.
-    entries: Vec<Entry>,
+    entries: Vec<SampleEntry>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,14 +40,14 @@ struct IndexNote {
 
 /// Counts of changed samples between two indexes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Difference {
+pub(crate) struct SampleDifference {
     pub(crate) added: usize,
     pub(crate) removed: usize,
     /// Samples present in both, but with another version, size, class or values.
     changed: usize,
 }
 
-impl fmt::Display for Difference {
+impl fmt::Display for SampleDifference {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self == Self::default() {
             return to.write_str("different division or sample order");
@@ -60,7 +60,7 @@ impl fmt::Display for Difference {
 /// Samples of a resumed run in their recorded order, so that its steps and validation samples stay the same.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Rearrangement {
-    pub(crate) difference: Difference,
+    pub(crate) difference: SampleDifference,
     /// For each recorded sample, the index among the present training and validation samples, and the class
     /// if the sample at this index only holds the place of one that is left out.
     places: [Vec<(usize, Option<u32>)>; 2],
@@ -137,7 +137,7 @@ impl SampleIndex {
             .map(|(index, [key, rest, _])| (*key, (index, *rest)))
             .collect();
         let mut found = Rearrangement {
-            difference: Difference::default(),
+            difference: SampleDifference::default(),
             places: Default::default(),
             left_out: Vec::new(),
             lost_validation: false,

@@ -30,7 +30,7 @@ pub(crate) const IMAGES: usize = 48;
 const READ_AT_ONCE: usize = 8;
 
 /// Frozen layers to be considered for int8.
-pub(crate) struct Candidate<'a> {
+pub(crate) struct Int8Candidate<'a> {
     /// The whole network.
     pub(crate) model: &'a Model,
     /// The cut before which layers are never trained.
@@ -57,7 +57,7 @@ pub(crate) struct QuantizedModel {
 
 /// Cache key of a record, in addition to the hash of the frozen layers.
 #[derive(Serialize)]
-struct Key {
+struct QuantizationKey {
     rules: u32,
     machine: String,
     library: String,
@@ -71,10 +71,10 @@ struct Key {
 ///
 /// # Errors
 /// Returns [`TrainerError::Setting`] if int8 is required but unsupported for the job, and the errors of
-/// [`Candidate::decide`].
+/// [`Int8Candidate::decide`].
 pub(crate) async fn decide_for(
     job: &Job,
-    candidate: Candidate<'_>,
+    candidate: Int8Candidate<'_>,
     events: &Events,
 ) -> Result<Option<QuantizedModel>, TrainerError> {
     let why = match candidate.precision {
@@ -94,7 +94,7 @@ pub(crate) async fn decide_for(
     }
 }
 
-impl Candidate<'_> {
+impl Int8Candidate<'_> {
     /// Returns the network with frozen layers in int8, or `None` if f32 is preferred.
     ///
     /// # Errors
@@ -178,7 +178,7 @@ impl Candidate<'_> {
         }
         let is_exact = exact_int8() && HostLoads::ask(self.hosts).await.without_exact_int8().is_none();
         let options = session_options(Device::Cpu, self.threads);
-        let key = Key {
+        let key = QuantizationKey {
             rules: RULES,
             machine: machine(None),
             library: library_version().unwrap_or_default(),

@@ -6,7 +6,7 @@ mod decide;
 mod quantize;
 mod record;
 
-pub(crate) use decide::{Candidate, IMAGES, QuantizedModel, decide_for};
+pub(crate) use decide::{IMAGES, Int8Candidate, QuantizedModel, decide_for};
 pub use quantize::{QuantizationJob, quantize};
 pub(crate) use record::Int8Record;
 

@@ -1,6 +1,6 @@
 //! Quantizes a network outside of a job.
 
-use super::{Candidate, IMAGES};
+use super::{IMAGES, Int8Candidate};
 use crate::event::notices;
 use crate::measure::spread;
 use crate::{Events, ProfileFolder, TrainerError, blocking, model_metadata};
@@ -56,7 +56,7 @@ pub async fn quantize(
     let flags = job.pixels.clone();
     let pixels = blocking(move || Ok(model_metadata::input_pixels(&model, &flags)?.0)).await?;
     let cache = folder_of_user().map(ProfileFolder::new);
-    let candidate = Candidate {
+    let candidate = Int8Candidate {
         model: &job.model,
         freeze: &job.freeze,
         precision: job.precision,

@@ -53,7 +53,7 @@ pub(crate) struct TrainerTask {
 
 /// Cache key of the profile in addition to the hash of the frozen layers.
 #[derive(Serialize)]
-struct Key<'a> {
+struct ProfileKey<'a> {
     platform: &'a Platform,
     freeze: &'a str,
     cuts: &'a [String],
@@ -129,7 +129,7 @@ fn key(task: &TrainerTask, platform: &Platform) -> Result<serde_json::Value, Tra
     for parameter in suffix.parameters() {
         hash.update(format!("{:?} ", parameter.dims));
     }
-    let key = Key {
+    let key = ProfileKey {
         platform,
         freeze: &task.freeze,
         cuts: &task.cuts,
@@ -173,7 +173,7 @@ async fn measured(
 }
 
 /// Preprocessed samples and the measured times.
-struct Pixels {
+struct DecodedPixels {
     normalized: Tensor,
     decode_seconds: f64,
     normalize_seconds: f64,
@@ -181,7 +181,7 @@ struct Pixels {
 }
 
 /// Decodes the objects on the current thread. Objects that fail to decode are skipped.
-fn decode(objects: &[Bytes], spec: &PixelSpec, view: Option<&View>) -> Result<Pixels, TrainerError> {
+fn decode(objects: &[Bytes], spec: &PixelSpec, view: Option<&View>) -> Result<DecodedPixels, TrainerError> {
     let mut crops = Vec::new();
     let mut seconds = Vec::new();
     let limits = DecodeLimits::default();
@@ -206,7 +206,7 @@ fn decode(objects: &[Bytes], spec: &PixelSpec, view: Option<&View>) -> Result<Pi
     let shape = Shape::new(spec.sample_shape()).batched(count);
     let bytes = Tensor::new(shape, Data::U8(crops))?;
     let (normalized, normalizing) = timed(|| normalize(&bytes, spec))?;
-    Ok(Pixels {
+    Ok(DecodedPixels {
         normalize_seconds: normalizing / count as f64,
         decode_seconds,
         encoded: encoded_pixels(&bytes, &normalized)?,
@@ -232,7 +232,7 @@ async fn cuts(task: &TrainerTask, rows: usize, pixels: Tensor) -> Result<Vec<Cut
         threads_per_lane: task.options.threads,
         ..LanesConfig::for_device(task.options.device)
     };
-    let stages = Arc::new(Stages(task.frozen.clone()));
+    let stages = Arc::new(NetworkStages(task.frozen.clone()));
     let lanes = Lanes::start(config, stages);
     let lanes = lanes.map_err(ComputeError::engine("measuring the frozen layers"))?;
     // Without a fixed size, the lanes would pad batches to the size of a host.
@@ -256,9 +256,9 @@ async fn cuts(task: &TrainerTask, rows: usize, pixels: Tensor) -> Result<Vec<Cut
 }
 
 /// Provides arbitrary stages of the network.
-struct Stages(Model);
+struct NetworkStages(Model);
 
-impl StageSource for Stages {
+impl StageSource for NetworkStages {
     fn stage_model(&self, stage: &Stage) -> Result<Bytes, OpError> {
         let part = self
             .0

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 
 /// A batch ready for the engine. Dropping it releases the memory reservation.
-pub(crate) struct Batch {
+pub(crate) struct FeedBatch {
     /// `None` if all samples of the batch are bad.
     pub(crate) rows: Option<BatchRows>,
     /// Indices of the samples within the part.
@@ -63,9 +63,9 @@ impl EpochBytes {
 
 /// Prefetched batches in order. Dropping the feed cancels all fetches.
 pub(crate) struct Feed {
-    batches: Prefetch<Batch, TrainerError>,
+    batches: Prefetch<FeedBatch, TrainerError>,
     /// The next batch, if it was peeked at.
-    peeked: Option<Batch>,
+    peeked: Option<FeedBatch>,
 }
 
 impl Feed {
@@ -87,7 +87,7 @@ impl Feed {
             bytes: plan.memory_bytes,
         };
         let batches = Prefetch::start(source, limits, |requests| async move {
-            let driver = Driver {
+            let driver = FeedDriver {
                 plan: Arc::new(plan),
                 steering,
                 bad,
@@ -103,13 +103,13 @@ impl Feed {
     }
 
     /// Waits for the next batch without removing it.
-    pub(crate) async fn peek(&mut self) -> Result<&Batch, TrainerError> {
+    pub(crate) async fn peek(&mut self) -> Result<&FeedBatch, TrainerError> {
         let batch = self.next().await?;
         Ok(self.peeked.insert(batch))
     }
 
     /// Waits for the next batch.
-    pub(crate) async fn next(&mut self) -> Result<Batch, TrainerError> {
+    pub(crate) async fn next(&mut self) -> Result<FeedBatch, TrainerError> {
         if let Some(batch) = self.peeked.take() {
             return Ok(batch);
         }
@@ -118,14 +118,14 @@ impl Feed {
     }
 }
 
-struct Driver {
+struct FeedDriver {
     plan: Arc<FeedPlan>,
     steering: Arc<Steering>,
     bad: Arc<BadSamples>,
-    requests: Requests<Batch, TrainerError>,
+    requests: Requests<FeedBatch, TrainerError>,
 }
 
-impl Driver {
+impl FeedDriver {
     async fn run(self, hosts: Hosts) -> Result<(), TrainerError> {
         let mut earlier = [TaskTracker::new(), TaskTracker::new()];
         for epoch in self.plan.first_epoch..=self.plan.epochs {
@@ -236,7 +236,7 @@ impl RequestedBatch {
         memory: ReservedMemory,
         plan: &FeedPlan,
         bad: &BadSamples,
-    ) -> Result<Batch, TrainerError> {
+    ) -> Result<FeedBatch, TrainerError> {
         let samples = plan.samples(self.part);
         for (position, error) in &fetched.bad {
             if let Some(index) = self.indices.get(*position)
@@ -248,7 +248,7 @@ impl RequestedBatch {
         let indices = fetched.indices.iter();
         let indices = indices.filter_map(|position| self.indices.get(*position).copied());
         let indices: Vec<usize> = indices.collect();
-        Ok(Batch {
+        Ok(FeedBatch {
             rows: fetched.rows,
             targets: targets(samples, &indices),
             indices,

@@ -7,5 +7,5 @@ mod steer;
 
 pub(crate) use bad::BadSamples;
 pub(crate) use batches::{FeedPlan, Part};
-pub(crate) use feed::{Batch, Feed};
+pub(crate) use feed::{Feed, FeedBatch};
 pub(crate) use steer::Steering;

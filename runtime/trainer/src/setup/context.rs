@@ -1,9 +1,9 @@
-use super::data::Data;
+use super::data::JobData;
 use super::network::DividedNetwork;
 use crate::event::warn;
 use crate::guest::stock_description;
 use crate::host_loads::HostLoads;
-use crate::int8::{Candidate, IMAGES, decide_for};
+use crate::int8::{IMAGES, Int8Candidate, decide_for};
 use crate::model_metadata::normalized_twice;
 use crate::offer::Offer;
 use crate::pipeline::Part;
@@ -27,7 +27,7 @@ pub(super) struct Setup<'a> {
     /// The same hosts, with a separate counter for the bytes received by measurements.
     pub(super) measuring: Hosts,
     pub(super) events: &'a Events,
-    pub(super) data: Data,
+    pub(super) data: JobData,
     pub(super) network: DividedNetwork,
     /// Samples per guest call, if the hosts report it.
     pub(super) grant: Option<usize>,
@@ -59,7 +59,7 @@ impl<'a> Setup<'a> {
         events: &'a Events,
     ) -> Result<Self, TrainerError> {
         let measuring = hosts.metered();
-        let data = Data::list(job, hosts, events).await?;
+        let data = JobData::list(job, hosts, events).await?;
         let mut network = DividedNetwork::build(job, &data.outputs).await?;
         // A custom guest may deviate from the pixel recipe in its description, so only the stock guest's
         // recipe is reported.
@@ -74,7 +74,7 @@ impl<'a> Setup<'a> {
         if let Some(message) = network.fixed_weights() {
             warn(events, message);
         }
-        let candidate = Candidate {
+        let candidate = Int8Candidate {
             model: &network.headed,
             freeze: job.earliest_freeze(),
             precision: job.spec.prefix_precision,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// Divided data of a job.
 #[derive(Clone)]
-pub(crate) struct Data {
+pub(crate) struct JobData {
     /// Names of the outputs.
     pub(crate) classes: Vec<String>,
     pub(super) outputs: Outputs,
@@ -43,7 +43,7 @@ pub(super) struct Outputs {
     pub(super) numbers: Option<Standard>,
 }
 
-impl Data {
+impl JobData {
     /// Lists and divides the data, and reports it with events.
     pub(super) async fn list(job: &Job, hosts: &Hosts, events: &Events) -> Result<Self, TrainerError> {
         let hosts = hosts.metered();

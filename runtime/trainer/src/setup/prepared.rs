@@ -1,5 +1,5 @@
 use super::context::Setup;
-use super::data::Data;
+use super::data::JobData;
 use super::network::DividedNetwork;
 use crate::event::warn;
 use crate::offer::Offer;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// A prepared job. The data is listed, the network is divided, and the hosts have everything they need.
 pub(crate) struct Prepared {
-    pub(crate) data: Data,
+    pub(crate) data: JobData,
     /// Trained weights are merged into this network for export.
     pub(crate) network: DividedNetwork,
     pub(crate) suffix: SuffixParts,

@@ -1,6 +1,6 @@
 //! Preparation of new and resumed jobs.
 
-use super::run::{Best, Run};
+use super::run::{Best, TrainingRun};
 use super::training_loop::{JobContext, TrainingLoop, parts};
 use super::unfreeze::Phase;
 use crate::checkpoint::{
@@ -128,7 +128,7 @@ async fn start_run(
     phase: &Phase,
     prepared: &mut Prepared,
     found: Option<&FoundCheckpoint>,
-) -> Result<Run, TrainerError> {
+) -> Result<TrainingRun, TrainerError> {
     let mut parts = parts(context.job, prepared, phase)?;
     let mut layers = prepared.suffix.clone();
     if let Some(found) = found {
@@ -141,7 +141,7 @@ async fn start_run(
     }
     let awaited = (!prepared.all_cached).then_some(&prepared.chosen.split);
     let suffix = Suffix::start(layers, awaited).await?;
-    let mut run = Run::start(context.job, parts, suffix, context.hosts, context.events)?;
+    let mut run = TrainingRun::start(context.job, parts, suffix, context.hosts, context.events)?;
     run.stop = context.cancel.clone();
     run.freeze.clone_from(&phase.freeze);
     Ok(run)
@@ -163,7 +163,7 @@ fn announce(job: &Job, found: Option<&FoundCheckpoint>, events: &Events) {
 }
 
 /// Restores the state of the run from a checkpoint.
-fn resume(run: &mut Run, found: FoundCheckpoint, feed: &FeedPlan) {
+fn resume(run: &mut TrainingRun, found: FoundCheckpoint, feed: &FeedPlan) {
     let note = found.snapshot.note.at;
     (run.progress, run.last) = (note.progress, note.last);
     run.baseline = Some(note.baseline);

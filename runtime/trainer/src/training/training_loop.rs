@@ -1,6 +1,6 @@
 //! Epochs and phases of a job.
 
-use super::run::{Run, RunParts};
+use super::run::{RunParts, TrainingRun};
 use super::unfreeze::Phase;
 use crate::features::report_problems;
 use crate::pipeline::{FeedPlan, Steering};
@@ -24,7 +24,7 @@ pub(crate) struct JobContext<'a> {
 pub(crate) struct TrainingLoop<'a> {
     pub(super) context: JobContext<'a>,
     pub(super) prepared: Prepared,
-    pub(super) run: Run,
+    pub(super) run: TrainingRun,
     /// Index of the current phase.
     pub(super) phase: usize,
 }

@@ -3,7 +3,7 @@
 
 use super::channel::Channel;
 use super::memory;
-use super::message::{Answer, Request, Start};
+use super::message::{LaneAnswer, LaneRequest, Start};
 use super::window::{TENSOR_BYTES, Window};
 use crate::{Device, EngineError, library, session};
 use frostline_walls::{Files, Wall, limit};
@@ -40,15 +40,15 @@ fn enter() -> Result<ConfinedLane> {
     frostline_walls::close_inherited()?;
     frostline_walls::die_first()?;
     let (mut requests, window) = take_over()?;
-    let Request::Start(start) = requests.receive()? else {
+    let LaneRequest::Start(start) = requests.receive()? else {
         return Err(out_of_turn());
     };
     let mut answers = requests.sender()?;
     let measures = memory::is_measured();
     match prepare(&start) {
-        Ok(missing) => answers.send(&Answer::Ready { measures, missing })?,
+        Ok(missing) => answers.send(&LaneAnswer::Ready { measures, missing })?,
         Err(reason) => {
-            answers.send(&Answer::Unable {
+            answers.send(&LaneAnswer::Unable {
                 reason: reason.clone(),
             })?;
             return Err(Error::other(reason));

@@ -1,7 +1,7 @@
 //! Supervision of a lane's process by the host, independent of what the process reports: a thread logs the
 //! output and ends the process if it exceeds its memory or its number of threads.
 
-use super::output::{Output, OutputLine};
+use super::output::{LogLimiter, OutputLine};
 use super::window::Window;
 use frostline_walls::{ProcessUsage, StatusFile};
 use parking_lot::Mutex;
@@ -162,7 +162,7 @@ impl SupervisedChild {
     /// Body of the supervising thread, which ends with the process. A process that closes its output is still
     /// supervised.
     fn watch(&self, pipe: ChildStderr, ended: &AtomicU64) {
-        let mut output = Output::new(Instant::now());
+        let mut output = LogLimiter::new(Instant::now());
         let mut bytes = [0; READ_BYTES];
         let mut pipe = Some(pipe);
         loop {

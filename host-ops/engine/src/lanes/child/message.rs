@@ -10,11 +10,11 @@ use std::path::PathBuf;
 /// dimensions have up to about 2 KiB.
 const TEXT_BYTES: usize = 4096;
 
-/// Messages from a lane to its process. A new [`Request::Run`] is sent after the previous one was answered.
+/// Messages from a lane to its process. A new [`LaneRequest::Run`] is sent after the previous one was answered.
 /// The content of the window belongs to the latest message.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Request {
+pub(super) enum LaneRequest {
     /// The first message.
     Start(Start),
     Run(RunRequest),
@@ -53,14 +53,14 @@ pub(super) struct RunRequest {
 /// Answers of the process.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Answer {
-    /// Answer to [`Request::Start`] if the process can work. `measures` is true if the system reports memory
+pub(super) enum LaneAnswer {
+    /// Answer to [`LaneRequest::Start`] if the process can work. `measures` is true if the system reports memory
     /// usage, and `missing` contains the missing walls.
     Ready {
         measures: bool,
         missing: Vec<Wall>,
     },
-    /// Answer to [`Request::Start`] if the process cannot work.
+    /// Answer to [`LaneRequest::Start`] if the process cannot work.
     Unable {
         reason: String,
     },
@@ -85,9 +85,9 @@ pub(super) enum Answer {
         error: OpError,
         memory: MemoryReport,
     },
-    /// Answer to [`Request::Prepare`] on success.
+    /// Answer to [`LaneRequest::Prepare`] on success.
     Prepared,
-    /// Answer to [`Request::Close`] and [`Request::Rest`]: the held bytes, which are device memory if `host`
+    /// Answer to [`LaneRequest::Close`] and [`LaneRequest::Rest`]: the held bytes, which are device memory if `host`
     /// contains the bytes of host memory.
     Holds {
         bytes: Option<u64>,
@@ -95,7 +95,7 @@ pub(super) enum Answer {
     },
 }
 
-impl Answer {
+impl LaneAnswer {
     /// Shortens texts and removes control characters, so that a lost lane cannot forge lines of the host's log.
     pub(super) fn in_lines(self) -> Self {
         match self {

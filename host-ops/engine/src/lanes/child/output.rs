@@ -14,7 +14,7 @@ const BURST: u32 = 32;
 const LINE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Splits the output of a process into lines of bounded length and rate.
-pub(super) struct Output {
+pub(super) struct LogLimiter {
     line: Vec<u8>,
     /// Number of lines that may be logged now.
     left: u32,
@@ -33,7 +33,7 @@ pub(super) struct OutputLine {
     pub(super) dropped: u64,
 }
 
-impl Output {
+impl LogLimiter {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             line: Vec::new(),
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn a_line_is_logged_when_it_is_complete_and_cannot_forge_another() {
         let now = Instant::now();
-        let mut output = Output::new(now);
+        let mut output = LogLimiter::new(now);
         assert_eq!(output.push(b"one\r\n\n\x1b[31mtw", now).len(), 1);
         assert_eq!(
             texts(&output.push(b"o\r2026 ERROR\nrest", now)),
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn lines_are_bounded_in_length_and_rate() {
         let start = Instant::now();
-        let mut output = Output::new(start);
+        let mut output = LogLimiter::new(start);
         let flood = [vec![b'x'; 4 * LINE_BYTES], b"\n".to_vec()].concat().repeat(100);
         let burst = output.push(&flood, start);
         assert_eq!(burst.len(), BURST as usize);

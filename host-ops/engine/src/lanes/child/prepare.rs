@@ -3,7 +3,7 @@
 
 use super::super::source::Networks;
 use super::super::{ChildLanes, LanesPlace};
-use super::message::{Answer, Limits};
+use super::message::{LaneAnswer, Limits};
 use super::process::{LaneProcess, UNTOUCHED_BYTES};
 use crate::{Interrupt, InterruptCause};
 use frostline_batching::Kind;
@@ -97,8 +97,8 @@ fn prepare(
     let mut process = process.map_err(|error| error.to_string())?;
     process.limit(Some(reserved_bytes(network.len())));
     match process.prepare(network, held(network.len()), interrupt) {
-        Ok(Answer::Prepared) => Ok(()),
-        Ok(Answer::Failed { error, .. } | Answer::OutOfMemory { error, .. }) => Err(error.message),
+        Ok(LaneAnswer::Prepared) => Ok(()),
+        Ok(LaneAnswer::Failed { error, .. } | LaneAnswer::OutOfMemory { error, .. }) => Err(error.message),
         Ok(_) => Err("unexpected answer of the process that prepares the stage".to_owned()),
         Err(lost) => Err(format!(
             "the process that prepares the stage was lost: {}",

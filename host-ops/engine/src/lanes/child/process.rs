@@ -10,7 +10,7 @@ use super::channel::Channel;
 use super::command::command;
 use super::entry::{names, out_of_turn};
 use super::guard::{Guard, Guards};
-use super::message::{Answer, Limits, MemoryReport, Request, RunRequest, Start};
+use super::message::{LaneAnswer, LaneRequest, Limits, MemoryReport, RunRequest, Start};
 use super::progress::Progress;
 use super::window::Window;
 use crate::interrupt::Target;
@@ -88,12 +88,12 @@ impl LaneProcess {
         process.is_limited = limits.is_some() || config.process_ledger().is_some();
         process.on_device = config.device_memory.is_some();
         let start = start(config, place, folder, limits);
-        match process.exchange(&Request::Start(start), START_LIMIT) {
-            Ok(Answer::Ready { measures, missing }) => {
+        match process.exchange(&LaneRequest::Start(start), START_LIMIT) {
+            Ok(LaneAnswer::Ready { measures, missing }) => {
                 say_what_is_missing(measures, &missing);
                 Ok(process)
             }
-            Ok(Answer::Unable { reason }) => Err(failed(place, reason)),
+            Ok(LaneAnswer::Unable { reason }) => Err(failed(place, reason)),
             Ok(_) => Err(failed(place, "unexpected answer")),
             Err(lost) => Err(failed(place, process.reap(&lost).how)),
         }
@@ -145,29 +145,29 @@ impl LaneProcess {
     /// if the system reports them. Must not be called during an execution, because the window is emptied.
     pub(super) fn rest(&mut self) -> Result<Option<u64>, Lost> {
         self.window.clear()?;
-        self.tidy(&Request::Rest)
+        self.tidy(&LaneRequest::Rest)
     }
 
     /// Closes the session of `stage` if it is open. Returns the held bytes if the system reports them. Must
     /// not be called during an execution.
     pub(super) fn close(&mut self, stage: &Stage) -> Result<Option<u64>, Lost> {
         let stage = stage.clone();
-        self.tidy(&Request::Close { stage })
+        self.tidy(&LaneRequest::Close { stage })
     }
 
-    fn tidy(&mut self, request: &Request) -> Result<Option<u64>, Lost> {
+    fn tidy(&mut self, request: &LaneRequest) -> Result<Option<u64>, Lost> {
         match self.exchange(request, self.grace)? {
-            Answer::Holds { bytes, host } if self.on_device => {
+            LaneAnswer::Holds { bytes, host } if self.on_device => {
                 self.host = self.held(host);
                 Ok(bytes)
             }
-            Answer::Holds { bytes, .. } => Ok(self.held(bytes)),
+            LaneAnswer::Holds { bytes, .. } => Ok(self.held(bytes)),
             _ => Err(out_of_turn()),
         }
     }
 
     /// Sends a request and waits up to `limit` for the answer.
-    fn exchange(&mut self, request: &Request, limit: Duration) -> Result<Answer, Lost> {
+    fn exchange(&mut self, request: &LaneRequest, limit: Duration) -> Result<LaneAnswer, Lost> {
         self.channel.send(request)?;
         self.answer(Some(Instant::now() + limit), &Interrupt::new())
     }
@@ -198,8 +198,8 @@ impl LaneProcess {
         let mut in_window = run.batch.pieces().map(<[u8]>::len).sum::<usize>();
         let (outcome, memory) = loop {
             match self.answer(None, run.interrupt)? {
-                Answer::Wanted => self.provide(source, run, &mut progress)?,
-                Answer::Opened { opened: session } => {
+                LaneAnswer::Wanted => self.provide(source, run, &mut progress)?,
+                LaneAnswer::Opened { opened: session } => {
                     progress.lent = None;
                     progress.opened = session.map(|session| Opened {
                         time: begun.elapsed(),
@@ -208,17 +208,17 @@ impl LaneProcess {
                     progress.since = Some(Instant::now());
                     opened();
                 }
-                Answer::Done { output, memory } => {
+                LaneAnswer::Done { output, memory } => {
                     progress.stop();
                     in_window = in_window.max(output.bytes());
                     let output = Output::in_window(&self.window, output)?;
                     break (take(&output).map_err(RunError::from), memory);
                 }
-                Answer::OutOfMemory { error, memory } => {
+                LaneAnswer::OutOfMemory { error, memory } => {
                     let error = explain(run, error).map_or_else(RunError::Failed, RunError::OutOfMemory);
                     break (Err(error), memory);
                 }
-                Answer::Failed { error, memory } => {
+                LaneAnswer::Failed { error, memory } => {
                     let error = progress.refusal.take().unwrap_or(error);
                     let error = explain(run, error).unwrap_or_else(|cause| cause);
                     break (Err(RunError::Failed(error)), memory);
@@ -255,7 +255,7 @@ impl LaneProcess {
     /// Sends the batch and the request to the process. On failure, the process has not received the request
     /// and is not at fault.
     fn hand_over(&mut self, run: &BatchRun<'_>) -> Result<(), OpError> {
-        let request = Request::Run(RunRequest {
+        let request = LaneRequest::Run(RunRequest {
             stage: run.stage.clone(),
             batch: run.batch.spec.clone(),
             reservation: run.reservation,
@@ -283,7 +283,7 @@ impl LaneProcess {
         let answer = self.given(source, run, progress).unwrap_or_else(|refusal| {
             progress.network = Some(Default::default());
             progress.refusal = Some(refusal);
-            Request::NoNetwork
+            LaneRequest::NoNetwork
         });
         self.channel.send(&answer)
     }
@@ -294,12 +294,12 @@ impl LaneProcess {
         source: &Networks,
         run: &BatchRun<'_>,
         progress: &mut Progress,
-    ) -> Result<Request, OpError> {
+    ) -> Result<LaneRequest, OpError> {
         if progress.network.is_none() {
             if let Some(loan) = self.lend(source, run.stage) {
                 progress.network = Some(Default::default());
                 progress.lent = Some(loan);
-                return Ok(Request::Prepared);
+                return Ok(LaneRequest::Prepared);
             }
             let network = source.bytes(run.stage)?;
             let total = network.len();
@@ -309,7 +309,7 @@ impl LaneProcess {
         let piece = rest.split_to(rest.len().min(PIECE_BYTES));
         let written = self.window.write([&*piece]);
         written.map_err(|error| not_handed(run.stage, "network", &error))?;
-        Ok(Request::Network {
+        Ok(LaneRequest::Network {
             piece: piece.len(),
             total: *total,
         })
@@ -334,13 +334,13 @@ impl LaneProcess {
         network: &[u8],
         max_bytes: u64,
         interrupt: &Interrupt,
-    ) -> Result<Answer, Lost> {
+    ) -> Result<LaneAnswer, Lost> {
         let rope = Target::Bell(Arc::clone(&self.bell.rope));
         let _guarded = interrupt
             .guard(rope)
             .map_err(|cause| Error::other(cause.to_string()))?;
         self.window.write([network])?;
-        self.channel.send(&Request::Prepare {
+        self.channel.send(&LaneRequest::Prepare {
             bytes: network.len(),
             max_bytes,
         })?;
@@ -349,9 +349,9 @@ impl LaneProcess {
 
     /// Waits for the next answer, up to the time `until`. If `interrupt` is triggered meanwhile, asks the process to
     /// end the execution. Without `until`, the clock of the lanes decides when to give up the process.
-    fn answer(&mut self, until: Option<Instant>, interrupt: &Interrupt) -> Result<Answer, Lost> {
+    fn answer(&mut self, until: Option<Instant>, interrupt: &Interrupt) -> Result<LaneAnswer, Lost> {
         loop {
-            if let Some(answer) = self.channel.next_message::<Answer>()? {
+            if let Some(answer) = self.channel.next_message::<LaneAnswer>()? {
                 return Ok(answer.in_lines());
             }
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -370,7 +370,7 @@ impl LaneProcess {
                         "the process failed to stop in time",
                     ));
                 }
-                self.channel.send(&Request::End)?;
+                self.channel.send(&LaneRequest::End)?;
             }
             if spoken {
                 self.channel.fill()?;

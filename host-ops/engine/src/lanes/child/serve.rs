@@ -9,7 +9,7 @@ use super::super::threads::text_of;
 use super::channel::{Channel, MESSAGE_BYTES};
 use super::entry::{ConfinedLane, out_of_turn};
 use super::memory::{self, Bound, Floor};
-use super::message::{Answer, MemoryReport, Request, RunRequest, Start};
+use super::message::{LaneAnswer, LaneRequest, MemoryReport, RunRequest, Start};
 use super::meter::RunMeter;
 use super::window::{KEPT_BYTES, TENSOR_BYTES, Window};
 use crate::binding::StageRun;
@@ -59,7 +59,7 @@ fn serve(lane: ConfinedLane, gauge: Arc<dyn Gauge>) -> Result<()> {
         window,
         start,
     } = lane;
-    let (works, incoming) = channel::<(Request, Interrupt)>();
+    let (works, incoming) = channel::<(LaneRequest, Interrupt)>();
     let (networks, given) = channel();
     let answers = Arc::new(Mutex::new(answers));
     let source = Remote {
@@ -81,10 +81,10 @@ fn serve(lane: ConfinedLane, gauge: Arc<dyn Gauge>) -> Result<()> {
         };
         while let Ok((request, interrupt)) = incoming.recv() {
             let answer = match request {
-                Request::Run(run) => worker.work(&run, &interrupt),
-                Request::Rest => worker.rest(),
-                Request::Close { stage } => worker.close(&stage),
-                Request::Prepare { bytes, max_bytes } => worker.prepare(bytes, max_bytes, &interrupt),
+                LaneRequest::Run(run) => worker.work(&run, &interrupt),
+                LaneRequest::Rest => worker.rest(),
+                LaneRequest::Close { stage } => worker.close(&stage),
+                LaneRequest::Prepare { bytes, max_bytes } => worker.prepare(bytes, max_bytes, &interrupt),
                 // The other thread handles the other requests.
                 _ => return,
             };
@@ -96,9 +96,9 @@ fn serve(lane: ConfinedLane, gauge: Arc<dyn Gauge>) -> Result<()> {
     let mut current = Interrupt::new();
     loop {
         match requests.receive()? {
-            Request::End => current.trigger(InterruptCause::Cancelled),
-            Request::Start(_) => return Err(out_of_turn()),
-            network @ (Request::Network { .. } | Request::Prepared | Request::NoNetwork) => {
+            LaneRequest::End => current.trigger(InterruptCause::Cancelled),
+            LaneRequest::Start(_) => return Err(out_of_turn()),
+            network @ (LaneRequest::Network { .. } | LaneRequest::Prepared | LaneRequest::NoNetwork) => {
                 networks.send(network).map_err(|_| out_of_turn())?;
             }
             work => {
@@ -134,28 +134,28 @@ struct Worker {
 }
 
 impl Worker {
-    fn rest(&mut self) -> Answer {
+    fn rest(&mut self) -> LaneAnswer {
         self.spare = None;
         self.sessions.rest();
         memory::give_back();
         self.holds()
     }
 
-    fn close(&mut self, stage: &Stage) -> Answer {
+    fn close(&mut self, stage: &Stage) -> LaneAnswer {
         self.sessions.close(stage);
         self.floor.forget();
         memory::give_back();
         self.holds()
     }
 
-    fn holds(&self) -> Answer {
+    fn holds(&self) -> LaneAnswer {
         let own = memory::usage().map(|usage| usage.anonymous);
         match &self.gauge {
-            None => Answer::Holds {
+            None => LaneAnswer::Holds {
                 bytes: own,
                 host: None,
             },
-            Some(gauge) => Answer::Holds {
+            Some(gauge) => LaneAnswer::Holds {
                 bytes: gauge.used(),
                 host: own,
             },
@@ -163,7 +163,7 @@ impl Worker {
     }
 
     /// Prepares the network of `bytes` bytes in the window, with a total memory of up to `max_bytes` bytes.
-    fn prepare(&self, bytes: usize, max_bytes: u64, interrupt: &Interrupt) -> Answer {
+    fn prepare(&self, bytes: usize, max_bytes: u64, interrupt: &Interrupt) -> LaneAnswer {
         let held = memory::usage().map_or(0, |usage| usage.anonymous);
         let _bound = memory::bound(Some(max_bytes.saturating_sub(held)));
         let network = self.source.window.read(bytes);
@@ -175,15 +175,15 @@ impl Worker {
             prepared.map_err(|error| error.to_string())
         });
         match prepared {
-            Ok(()) => Answer::Prepared,
-            Err(reason) => Answer::Failed {
+            Ok(()) => LaneAnswer::Prepared,
+            Err(reason) => LaneAnswer::Failed {
                 error: shortened(OpError::runtime(reason)),
                 memory: MemoryReport::default(),
             },
         }
     }
 
-    fn work(&mut self, asked: &RunRequest, interrupt: &Interrupt) -> Answer {
+    fn work(&mut self, asked: &RunRequest, interrupt: &Interrupt) -> LaneAnswer {
         let mut meter = None;
         // The batch is also in the window.
         let in_window = asked.batch.bytes() as u64;
@@ -205,12 +205,12 @@ impl Worker {
         }
         let memory = meter.map_or_else(MemoryReport::default, RunMeter::end);
         match done {
-            Ok(output) => Answer::Done { output, memory },
-            Err(RunError::Failed(error)) => Answer::Failed {
+            Ok(output) => LaneAnswer::Done { output, memory },
+            Err(RunError::Failed(error)) => LaneAnswer::Failed {
                 error: shortened(error),
                 memory,
             },
-            Err(RunError::OutOfMemory(error)) => Answer::OutOfMemory {
+            Err(RunError::OutOfMemory(error)) => LaneAnswer::OutOfMemory {
                 error: shortened(error),
                 memory,
             },
@@ -260,7 +260,7 @@ impl Worker {
                     bound.renew(&now);
                 }
                 // If this fails, the lane has ended and the result has no reader.
-                drop(source.answers.lock().send(&Answer::Opened { opened }));
+                drop(source.answers.lock().send(&LaneAnswer::Opened { opened }));
             },
             |output| hand_on(&source.window, bound, in_window, stage, output),
         );
@@ -325,18 +325,18 @@ struct Remote {
     window: Window,
     /// The only folder in which files may be opened.
     folder: Option<PathBuf>,
-    /// Requests that answer [`Answer::Wanted`].
-    given: Receiver<Request>,
+    /// Requests that answer [`LaneAnswer::Wanted`].
+    given: Receiver<LaneRequest>,
 }
 
 impl Remote {
     fn find(&self, stage: &Stage) -> std::result::Result<StageModel, RunError> {
         match (self.ask(stage)?, &self.folder) {
-            (Some(Request::Network { piece, total }), _) => {
+            (Some(LaneRequest::Network { piece, total }), _) => {
                 let network = self.read_pieces(stage, piece, total)?;
                 Ok(StageModel::Bytes(network.into()))
             }
-            (Some(Request::Prepared), Some(folder)) => {
+            (Some(LaneRequest::Prepared), Some(folder)) => {
                 let weights = File::open(folder.join(WEIGHTS));
                 let weights = weights.and_then(|file| Ok(fstat(&file)?.st_size.unsigned_abs()));
                 memory::widen(weights.unwrap_or(0));
@@ -347,8 +347,8 @@ impl Remote {
     }
 
     /// Requests the network or its next piece.
-    fn ask(&self, stage: &Stage) -> std::result::Result<Option<Request>, RunError> {
-        let asked = self.answers.lock().send(&Answer::Wanted);
+    fn ask(&self, stage: &Stage) -> std::result::Result<Option<LaneRequest>, RunError> {
+        let asked = self.answers.lock().send(&LaneAnswer::Wanted);
         asked.map_err(|error| failed(stage, "ask for the network", &error))?;
         Ok(self.given.recv().ok())
     }
@@ -375,7 +375,7 @@ impl Remote {
             }
             rest = after;
             piece = match self.ask(stage)? {
-                Some(Request::Network { piece, .. }) if piece > 0 => piece,
+                Some(LaneRequest::Network { piece, .. }) if piece > 0 => piece,
                 _ => return Err(unread(stage, &out_of_turn())),
             };
         }

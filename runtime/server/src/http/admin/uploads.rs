@@ -3,7 +3,7 @@
 use super::identity::Admin;
 use super::tenants::unknown_tenant;
 use crate::http::answer::{Answer, OBJECT, PAGE, answer_memory};
-use crate::http::intake::{Upload, receive};
+use crate::http::intake::{ReceivedUpload, receive};
 use crate::http::queries::TenantQuery;
 use crate::http::receive::json;
 use crate::http::references::{checked_name, query};
@@ -147,7 +147,7 @@ pub(in crate::http) async fn publish(
 async fn store(
     service: &Service,
     name: &str,
-    upload: &Upload,
+    upload: &ReceivedUpload,
 ) -> Result<(Arc<StoredVersion<ModelFacts>>, bool), Refusal> {
     let check = ModelCheck {
         tenant: SHARED,

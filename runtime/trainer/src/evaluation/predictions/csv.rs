@@ -1,6 +1,6 @@
 //! Predictions as a table.
 
-use super::{Choice, PredictionRows, Predictions, Row, is_yes, sigmoid};
+use super::{ClassPrediction, PredictionRows, Predictions, SampleOutputs, is_yes, sigmoid};
 use crate::{TrainerError, whole_file};
 use csv::WriterBuilder;
 use frostline_job::spreadsheet;
@@ -48,7 +48,7 @@ impl Predictions {
     }
 }
 
-fn of_class(key: &str, choice: &Choice, names: &[String]) -> [String; 5] {
+fn of_class(key: &str, choice: &ClassPrediction, names: &[String]) -> [String; 5] {
     let named = [Some(choice.label as usize), choice.predicted()];
     let [label, predicted] = named.map(|place| names.get(place?).map(|name| text(name)));
     [
@@ -74,7 +74,7 @@ fn header(names: &[String], columns: &[&str]) -> Vec<String> {
 
 fn row<const COLUMNS: usize>(
     key: &str,
-    sample: Row<'_>,
+    sample: SampleOutputs<'_>,
     cells: impl Fn(f32, f32) -> [String; COLUMNS],
 ) -> Vec<String> {
     let cells = sample.pairs().flat_map(|(output, wanted)| cells(output, wanted));

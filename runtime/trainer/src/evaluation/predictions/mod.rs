@@ -28,14 +28,14 @@ pub(crate) struct Predictions {
 }
 
 enum PredictionRows {
-    Classes(Vec<Choice>),
-    Labels(Values),
-    Numbers(Values),
+    Classes(Vec<ClassPrediction>),
+    Labels(OutputValues),
+    Numbers(OutputValues),
 }
 
 /// Compact prediction for a sample with a class.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Choice {
+struct ClassPrediction {
     /// Output index of the true class.
     label: u32,
     /// Output index of the predicted class, or [`NONE`] if the probabilities are undefined.
@@ -50,7 +50,7 @@ const NONE: u32 = u32::MAX;
 
 /// Outputs and targets in row-major order.
 #[derive(Default)]
-struct Values {
+struct OutputValues {
     width: usize,
     outputs: Vec<f32>,
     targets: Vec<f32>,
@@ -58,7 +58,7 @@ struct Values {
 
 /// Outputs and targets of one sample. The outputs are raw, which are logits for labels.
 #[derive(Clone, Copy)]
-struct Row<'a> {
+struct SampleOutputs<'a> {
     outputs: &'a [f32],
     targets: &'a [f32],
 }
@@ -71,8 +71,8 @@ impl Predictions {
             indices: Vec::new(),
             rows: match task {
                 Task::Classes => PredictionRows::Classes(Vec::new()),
-                Task::Labels => PredictionRows::Labels(Values::default()),
-                Task::Numbers => PredictionRows::Numbers(Values::default()),
+                Task::Labels => PredictionRows::Labels(OutputValues::default()),
+                Task::Numbers => PredictionRows::Numbers(OutputValues::default()),
             },
         }
     }
@@ -90,7 +90,7 @@ impl Predictions {
             (PredictionRows::Classes(choices), Targets::Classes(classes)) => {
                 let width = (values.len() / classes.len().max(1)).max(1);
                 let rows = values.chunks_exact(width).zip(classes);
-                choices.extend(rows.map(|(row, class)| Choice::from_row(row, *class)));
+                choices.extend(rows.map(|(row, class)| ClassPrediction::from_row(row, *class)));
             }
             (
                 PredictionRows::Labels(all) | PredictionRows::Numbers(all),
@@ -123,7 +123,7 @@ impl Predictions {
     pub(crate) fn quality(&self) -> Quality {
         match &self.rows {
             PredictionRows::Classes(choices) => Quality::Classes {
-                accuracy: share(choices, Choice::is_right),
+                accuracy: share(choices, ClassPrediction::is_right),
             },
             PredictionRows::Labels(values) => {
                 let labels: Vec<Label> = values.labels().collect();
@@ -178,7 +178,7 @@ impl Predictions {
     }
 }
 
-impl Choice {
+impl ClassPrediction {
     /// Summarizes one row. A row with NaN or infinity has no prediction and counts as wrong.
     fn from_row(row: &[f32], class: i64) -> Self {
         let predicted = largest(row);
@@ -219,7 +219,7 @@ impl Label {
     }
 }
 
-impl Values {
+impl OutputValues {
     /// Computes figures label by label, so only one label is copied at a time.
     fn labels(&self) -> impl Iterator<Item = Label> {
         (0..self.width).map(|place| {
@@ -236,11 +236,11 @@ impl Values {
         })
     }
 
-    fn rows(&self) -> impl Iterator<Item = Row<'_>> {
+    fn rows(&self) -> impl Iterator<Item = SampleOutputs<'_>> {
         let width = self.width.max(1);
         let outputs = self.outputs.chunks_exact(width);
         let rows = outputs.zip(self.targets.chunks_exact(width));
-        rows.map(|(outputs, targets)| Row { outputs, targets })
+        rows.map(|(outputs, targets)| SampleOutputs { outputs, targets })
     }
 
     /// Computes the errors of each target over the outputs that `counts` accepts.
@@ -257,13 +257,13 @@ impl Values {
     }
 }
 
-impl Row<'_> {
+impl SampleOutputs<'_> {
     fn pairs(&self) -> impl Iterator<Item = (f32, f32)> {
         self.outputs.iter().copied().zip(self.targets.iter().copied())
     }
 }
 
-fn class_tables(choices: &[Choice], names: &[String]) -> Tables {
+fn class_tables(choices: &[ClassPrediction], names: &[String]) -> Tables {
     const TOP: u32 = 5;
     let mut counts = vec![Counts::default(); names.len()];
     // Contains no more cells than samples.
@@ -308,7 +308,7 @@ fn class_tables(choices: &[Choice], names: &[String]) -> Tables {
     }
 }
 
-fn share(choices: &[Choice], which: fn(&Choice) -> bool) -> f64 {
+fn share(choices: &[ClassPrediction], which: fn(&ClassPrediction) -> bool) -> f64 {
     let count = choices.iter().filter(|choice| which(choice)).count();
     count as f64 / choices.len().max(1) as f64
 }

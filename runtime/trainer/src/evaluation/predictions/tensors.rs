@@ -1,6 +1,6 @@
 //! Converts predictions to the tensors of a checkpoint.
 
-use super::{Choice, PredictionRows, Predictions, Values};
+use super::{ClassPrediction, OutputValues, PredictionRows, Predictions};
 use frostline_client::{Samples, Task};
 use frostline_tensor::{ShapeError, Tensor};
 use std::sync::Arc;
@@ -59,7 +59,7 @@ impl Predictions {
                 let probabilities = named(tensors, PROBABILITIES)?.as_f32()?;
                 let choices = numbers.zip(probabilities).map(|(of, probability)| {
                     let [label, predicted, rank] = of.map(|value| u32::try_from(value).ok());
-                    Some(Choice {
+                    Some(ClassPrediction {
                         label: label?,
                         predicted: predicted?,
                         rank: rank?,
@@ -71,7 +71,7 @@ impl Predictions {
             Task::Labels | Task::Numbers => {
                 let outputs = named(tensors, OUTPUTS)?;
                 let wanted = named(tensors, WANTED)?;
-                let values = Values {
+                let values = OutputValues {
                     width: outputs.shape().dims().get(1).copied()?,
                     outputs: outputs.as_f32()?.to_vec(),
                     targets: wanted.as_f32()?.to_vec(),

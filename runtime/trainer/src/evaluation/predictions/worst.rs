@@ -1,6 +1,6 @@
 //! Lists the samples with the largest errors, for reports.
 
-use super::{Choice, PredictionRows, Predictions, Row, Values, is_yes};
+use super::{ClassPrediction, OutputValues, PredictionRows, Predictions, SampleOutputs, is_yes};
 use frostline_job::scores::Errors;
 use frostline_wire::ObjectInfo;
 use serde::Serialize;
@@ -17,13 +17,13 @@ pub(crate) struct Mistake {
     /// Predicted class, labels or value.
     predicted: String,
     #[serde(flatten)]
-    measure: Measure,
+    measure: MistakeMeasure,
 }
 
 /// Measure used to rank wrong predictions of a task.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
-enum Measure {
+enum MistakeMeasure {
     Class {
         /// Probability of the predicted class, between 0 and 1.
         probability: f32,
@@ -101,7 +101,7 @@ fn sorted(mut wrong: Vec<ErrorRank>, most: usize) -> Vec<ErrorRank> {
     wrong
 }
 
-fn wrong_classes(choices: &[Choice]) -> Vec<ErrorRank> {
+fn wrong_classes(choices: &[ClassPrediction]) -> Vec<ErrorRank> {
     let wrong = choices
         .iter()
         .enumerate()
@@ -115,7 +115,7 @@ fn wrong_classes(choices: &[Choice]) -> Vec<ErrorRank> {
         .collect()
 }
 
-impl Choice {
+impl ClassPrediction {
     fn mistake(&self, key: String, names: &[String]) -> Mistake {
         let label = names.get(self.label as usize);
         let predicted = self.predicted().and_then(|place| names.get(place));
@@ -123,14 +123,14 @@ impl Choice {
             key,
             label: label.cloned().unwrap_or_default(),
             predicted: predicted.cloned().unwrap_or_default(),
-            measure: Measure::Class {
+            measure: MistakeMeasure::Class {
                 probability: self.probability,
             },
         }
     }
 }
 
-impl Values {
+impl OutputValues {
     fn wrong_labels(&self) -> Vec<ErrorRank> {
         let counted = self.rows().enumerate().map(|(row, values)| ErrorRank {
             row,
@@ -155,7 +155,7 @@ impl Values {
     }
 }
 
-impl Row<'_> {
+impl SampleOutputs<'_> {
     fn wrong_labels(&self) -> usize {
         let wrong = self
             .pairs()
@@ -180,7 +180,7 @@ impl Row<'_> {
             key,
             label: self.named(names, is_wanted, is_predicted),
             predicted: self.named(names, is_predicted, is_wanted),
-            measure: Measure::Labels {
+            measure: MistakeMeasure::Labels {
                 wrong: self.wrong_labels(),
                 loss: self.loss(),
             },
@@ -223,7 +223,7 @@ impl Row<'_> {
             key,
             label: wanted.to_string(),
             predicted: output.to_string(),
-            measure: Measure::Number {
+            measure: MistakeMeasure::Number {
                 target: names.get(place).cloned().unwrap_or_default(),
                 error: (f64::from(output) - f64::from(wanted)).abs(),
             },

@@ -1,6 +1,6 @@
 //! Compares the frozen layers of a new job with ONNX Runtime without optimizations.
 
-use super::Run;
+use super::TrainingRun;
 use crate::event::warn;
 use crate::pipeline::Part;
 use crate::setup::DividedNetwork;
@@ -19,7 +19,7 @@ struct FirstImages {
     rows: Tensor,
 }
 
-impl Run {
+impl TrainingRun {
     /// Compares the activations at the freeze cut of the first images with those that ONNX Runtime computes
     /// without optimizations. Cached features are not compared again. A custom guest can compute
     /// its activations from other pixels than those it returns, and activations in int8 differ as expected; in

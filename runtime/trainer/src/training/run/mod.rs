@@ -7,7 +7,7 @@ use crate::checkpoint::{BestNote, CheckpointWriter, EpochResult, Progress, Saved
 use crate::evaluation::{Predictions, Validation};
 use crate::host_loads::watch_loads;
 use crate::offer::Offer;
-use crate::pipeline::{BadSamples, Batch, Feed, FeedPlan, Part, Steering};
+use crate::pipeline::{BadSamples, Feed, FeedBatch, FeedPlan, Part, Steering};
 use crate::recipe::Steps;
 use crate::replan::Watch;
 use crate::{Event, Events, Job, LossName, Quality, Received, TrainedEpoch, TrainerError};
@@ -56,7 +56,7 @@ pub fn fetcher(
 }
 
 /// A running job: fetches batches, trains the suffix, and watches the split.
-pub(crate) struct Run {
+pub(crate) struct TrainingRun {
     plan: FeedPlan,
     feed: Feed,
     hosts: Hosts,
@@ -103,7 +103,7 @@ pub(crate) struct Best {
     pub(crate) saved: SavedEpoch,
 }
 
-impl Run {
+impl TrainingRun {
     /// Starts fetching.
     pub(crate) fn start(
         job: &Job,
@@ -182,7 +182,7 @@ impl Run {
     }
 
     /// Waits for the next batch, or fails if the job is cancelled.
-    async fn next(&mut self) -> Result<Batch, TrainerError> {
+    async fn next(&mut self) -> Result<FeedBatch, TrainerError> {
         let batch = self.stop.run_until_cancelled(self.feed.next()).await;
         batch.unwrap_or(Err(TrainerError::Cancelled))
     }

@@ -1,6 +1,6 @@
 //! Executes a step of a run, including changes of the split and the check for divergence.
 
-use super::{Run, at_freeze_cut};
+use super::{TrainingRun, at_freeze_cut};
 use crate::pipeline::Part;
 use crate::{Event, TrainedStep, TrainerError};
 use frostline_client::Source;
@@ -12,7 +12,7 @@ use std::time::Instant;
 /// has probability 0.
 const IMPLAUSIBLE_LOSS: f32 = 104.0;
 
-impl Run {
+impl TrainingRun {
     /// Trains the batch with this index in the epoch. Returns the mean loss and the number of samples, which
     /// is 0 if all are bad.
     pub(crate) async fn step(&mut self, epoch: u32, index: usize) -> Result<(f32, usize), TrainerError> {
