@@ -270,7 +270,8 @@ impl Tensor {
         let rows = self.rows()?;
         let row = self.shape.row()?;
         let width = row.elements()?;
-        let size = width * self.dtype().size();
+        // Without rows, the size of a row is not limited by memory.
+        let size = width.saturating_mul(self.dtype().size());
         let inside = (start <= end && end <= rows).then(|| start * size..end * size);
         let bytes = inside.and_then(|range| self.as_bytes().get(range));
         let data = bytes.and_then(|bytes| Data::from_bytes(self.dtype(), bytes));

@@ -11,11 +11,13 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Replaces a node. The new nodes get its metadata, which identifies the module.
+    /// Replaces a node. New nodes without metadata get its metadata, which identifies the module.
     pub fn replace(&mut self, index: usize, original: &NodeProto, new: impl IntoIterator<Item = NodeProto>) {
-        let new = new.into_iter().map(|node| NodeProto {
-            metadata_props: original.metadata_props.clone(),
-            ..node
+        let new = new.into_iter().map(|mut node| {
+            if node.metadata_props.is_empty() {
+                node.metadata_props.clone_from(&original.metadata_props);
+            }
+            node
         });
         self.replaced.insert(index, new.collect());
     }

@@ -63,7 +63,12 @@ pub fn drop_unread(graph: &mut GraphProto) {
     }
     nodes.reverse();
     graph.node = nodes;
-    graph.initializer.retain(|weight| read.contains(&weight.name));
+    let weights = std::mem::take(&mut graph.initializer).into_iter();
+    let (kept, dropped): (Vec<_>, Vec<_>) = weights.partition(|weight| read.contains(&weight.name));
+    graph.initializer = kept;
+    // Files may list weights as inputs. Without the weight, such an input would be required.
+    let dropped: HashSet<&str> = dropped.iter().map(|weight| weight.name.as_str()).collect();
+    graph.input.retain(|input| !dropped.contains(input.name.as_str()));
 }
 
 /// Removes the inputs that no node reads.

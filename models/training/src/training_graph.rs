@@ -10,7 +10,7 @@ use crate::tape::{Form, Tape, Value};
 use crate::update::{GraphKind, Scalars, StateUpdate};
 use crate::{Mask, TrainingError, rules};
 use frostline_graph::Model;
-use frostline_graph::onnx::data_type::is_float;
+use frostline_graph::onnx::data_type::{self, is_float};
 use frostline_graph::onnx::{NodeProto, TensorProto, ValueInfo};
 use frostline_graph::tensors::{from_proto, to_float};
 use frostline_tensor::Tensor;
@@ -351,6 +351,13 @@ impl<'a> Writer<'a> {
                 }
             }
             (_, Some(_)) => return Err(call.no_rule()),
+            // Truth values, indices and shapes have no gradient, but other results represent numbers.
+            (_, None)
+                if node.input.iter().any(|name| self.operands.scale(name).is_some())
+                    && !matches!(call.output_type(), Some(data_type::BOOL | data_type::INT64)) =>
+            {
+                return Err(call.no_rule());
+            }
             (_, None) => return Ok(false),
         }
         self.drop_out(output);

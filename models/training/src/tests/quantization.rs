@@ -115,11 +115,16 @@ fn operators_on_quantized_values_are_refused_by_name() {
             .probed(&ROW)
             .stored("scale", &tensor(&[], DType::F32, vec![0.01]))
             .stored("other", &tensor(&[], DType::F32, vec![0.02]))
+            .stored("least", &tensor(&[], DType::U8, vec![0.0]))
             .op("QuantizeLinear", &["h", "scale"], "q")
             .op(operator, inputs, "y")
             .classified("y", 16)
     };
-    for (operator, inputs) in [("DequantizeLinear", &["q", "other"][..]), ("Relu", &["q"])] {
+    for (operator, inputs) in [
+        ("DequantizeLinear", &["q", "other"][..]),
+        ("Relu", &["q"]),
+        ("Max", &["least", "q"]),
+    ] {
         let error = TrainingGraph::build(&net(operator, inputs).model(), 2, PLAIN).unwrap_err();
         let error = error.to_string();
         assert!(
