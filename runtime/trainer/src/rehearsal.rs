@@ -4,7 +4,8 @@ use crate::event::notices;
 use crate::offer::Offer;
 use crate::pipeline::{FeedPlan, Part, Steering};
 use crate::setup::prepare;
-use crate::training::run::{RunParts, TrainingRun};
+use crate::training::context::JobContext;
+use crate::training::run::{RunParts, RunRecord, TrainingRun};
 use crate::{Events, FetchLimits, Job, Policy, SettingError, TrainerError};
 use frostline_client::{Hosts, Samples, Source, Weight};
 use frostline_compute::{Dedicated, Suffix, SuffixParts};
@@ -97,7 +98,7 @@ impl Rehearsal {
             .map(|leg| Ok((leg.steps, self.source(leg, flow)?)))
             .collect::<Result<VecDeque<_>, TrainerError>>()?;
         let steering = Steering::scheduled(self.source(first, flow)?, schedule);
-        let ran = cancel.run_until_cancelled(self.train_legs(legs, steering, flow, events));
+        let ran = cancel.run_until_cancelled(self.train_legs(legs, steering, flow, events, cancel));
         ran.await.unwrap_or(Err(TrainerError::Cancelled))
     }
 
@@ -114,6 +115,7 @@ impl Rehearsal {
         steering: Steering,
         flow: FetchLimits,
         events: &Events,
+        cancel: &CancellationToken,
     ) -> Result<(), TrainerError> {
         let steps: u64 = legs.iter().map(|leg| leg.steps).sum();
         let suffix = match self.suffix.take() {
@@ -136,11 +138,18 @@ impl Rehearsal {
             window: flow.window,
             offer: Arc::clone(&self.offer),
             watch: None,
-            bad: Vec::new(),
+            freeze: self.job.freeze.clone(),
             may_saturate: false,
         };
         let hosts = self.hosts.for_job(notices(events));
-        let mut run = TrainingRun::start(&self.job, parts, suffix, &hosts, events)?;
+        let context = JobContext {
+            job: &self.job,
+            hosts: &hosts,
+            events,
+            cancel,
+        };
+        let record = RunRecord::new(context, None);
+        let mut run = TrainingRun::start(context, parts, record, suffix)?;
         for step in 0..steps {
             let index = step % batches;
             run.step(1, index as usize).await?;

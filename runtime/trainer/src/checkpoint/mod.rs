@@ -19,7 +19,7 @@ mod samples;
 mod snapshot;
 mod writer;
 
-pub(crate) use checkpoints::{FoundCheckpoint, SavedEpoch, Weights};
+pub(crate) use checkpoints::{FoundCheckpoint, LoadedEpoch, SavedEpoch, Weights};
 pub use config::recorded_job;
 pub(crate) use folder::{LockedRun, write_ending};
 pub use list::{RunState, RunSummary, can_resume, runs, unfinished};

@@ -79,7 +79,7 @@ impl TrainingLoop<'_> {
             // The first error explains the second.
             (Err(_), Some(error)) => return Err(self.after_checkpoint(error).await),
         };
-        if let Some(checkpoint_writer) = self.run.checkpoint_writer.as_mut() {
+        if let Some(checkpoint_writer) = self.run.record.checkpoint_writer.as_mut() {
             checkpoint_writer.settle().await;
         }
         let ended = ended.map(|error| self.with_written_model(error, chosen.note, is_best));
@@ -90,7 +90,7 @@ impl TrainingLoop<'_> {
     /// `ended` is the error that ended the job early, if any.
     async fn choose(&mut self, ended: Option<&TrainerError>) -> Result<(Best, bool), TrainerError> {
         let diverged = matches!(ended, Some(TrainerError::Diverged { .. }));
-        let best = self.run.best.take();
+        let best = self.run.record.best.take();
         let best = best.filter(|_| diverged || self.context.job.spec.keep == Keep::Best);
         let is_best = best.is_some();
         let chosen = match best {
@@ -99,7 +99,7 @@ impl TrainingLoop<'_> {
                 note: self.current_note(),
                 saved: SavedEpoch {
                     weights: Arc::new(self.run.suffix.run(|suffix| suffix.weights()).await?),
-                    predictions: self.run.predictions.take(),
+                    predictions: self.run.record.predictions.take(),
                 },
             },
         };
@@ -162,12 +162,12 @@ impl TrainingLoop<'_> {
     async fn end_early(&mut self, error: TrainerError) -> Result<TrainerError, TrainerError> {
         if let TrainerError::Diverged { .. } = error {
             // The last checkpoint precedes the divergence, and the current state is useless.
-            return match self.run.best {
+            return match self.run.record.best {
                 Some(_) => Ok(error),
                 None => Err(self.after_checkpoint(error).await),
             };
         }
-        if self.run.progress.step == 0 {
+        if self.run.record.progress.step == 0 {
             return Err(self.after_checkpoint(error).await);
         }
         // The original error is more important than a failure of this checkpoint.
@@ -177,7 +177,7 @@ impl TrainingLoop<'_> {
 
     /// Waits for pending checkpoints, then returns `error`.
     async fn after_checkpoint(&mut self, error: TrainerError) -> TrainerError {
-        if let Some(checkpoint_writer) = self.run.checkpoint_writer.as_mut() {
+        if let Some(checkpoint_writer) = self.run.record.checkpoint_writer.as_mut() {
             checkpoint_writer.settle().await;
         }
         error
@@ -185,8 +185,13 @@ impl TrainingLoop<'_> {
 
     /// Epoch and quality of the current weights.
     fn current_note(&self) -> BestNote {
-        let epoch = self.run.progress.epoch.saturating_sub(1);
-        let quality = self.run.last.map(|last| last.quality).or(self.run.baseline);
+        let epoch = self.run.record.progress.epoch.saturating_sub(1);
+        let quality = self
+            .run
+            .record
+            .last
+            .map(|last| last.quality)
+            .or(self.run.record.baseline);
         BestNote {
             epoch,
             quality: quality.unwrap_or(Quality::Classes { accuracy: 0.0 }),
@@ -195,7 +200,7 @@ impl TrainingLoop<'_> {
 
     /// Adds to `error` which model was written.
     fn with_written_model(&self, mut error: TrainerError, note: BestNote, is_best: bool) -> TrainerError {
-        let progress = self.run.progress;
+        let progress = self.run.record.progress;
         let kept = self.written_model(note, is_best);
         match error {
             TrainerError::Diverged {
@@ -221,7 +226,7 @@ impl TrainingLoop<'_> {
         let BestNote { epoch, quality } = note;
         let out = self.context.job.output_paths().into_iter().next();
         let out = out.unwrap_or_default();
-        let what = match (is_best, self.run.progress.batch) {
+        let what = match (is_best, self.run.record.progress.batch) {
             (true, _) => format!("of epoch {epoch}, the best so far (validation {quality}),"),
             (false, 0) => format!("of epoch {epoch}"),
             (false, _) => "from mid-epoch".to_owned(),

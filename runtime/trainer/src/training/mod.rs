@@ -4,6 +4,7 @@
 //! * [`start`]: preparation. [`training_loop`]: epochs and phases. [`finish`]: result.
 //! * [`run`]: batches, steps, and changes of the split.
 
+pub(crate) mod context;
 pub(crate) mod export;
 mod finish;
 mod results;

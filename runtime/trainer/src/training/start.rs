@@ -1,18 +1,16 @@
 //! Preparation of new and resumed jobs.
 
-use super::run::{Best, TrainingRun};
-use super::training_loop::{JobContext, TrainingLoop, parts};
+use super::context::JobContext;
+use super::run::{RunRecord, TrainingRun};
+use super::training_loop::{TrainingLoop, parts};
 use super::unfreeze::Phase;
-use crate::checkpoint::{
-    CheckpointWriter, FoundCheckpoint, LockedRun, Rearrangement, SampleIndex, SavedEpoch,
-};
-use crate::evaluation::{Division, Predictions};
+use crate::checkpoint::{CheckpointWriter, FoundCheckpoint, LockedRun, Progress, Rearrangement, SampleIndex};
+use crate::evaluation::Division;
 use crate::event::warn;
-use crate::pipeline::FeedPlan;
 use crate::replan::Watch;
 use crate::setup::{Prepared, prepare, unfreeze};
 use crate::{Event, Events, Job, TrainerError, blocking};
-use frostline_compute::Suffix;
+use frostline_compute::{Suffix, SuffixParts};
 use std::sync::Arc;
 
 impl<'a> TrainingLoop<'a> {
@@ -36,16 +34,13 @@ impl<'a> TrainingLoop<'a> {
             0 => prepared,
             _ => Box::pin(prepare_later_phase(context, phase, &prepared)).await?,
         };
-        let mut run = start_run(context, phase, &mut prepared, found.as_ref()).await?;
-        run.checkpoint_writer = checkpoint_writer;
-        match found {
-            Some(found) => resume(&mut run, found, &prepared.data.feed),
-            None => {
-                run.check_frozen_layers(job, &prepared.network).await?;
-                run.baseline().await?;
-                // From here on, a resume can reuse the measurements and the chosen split.
-                run.save().await?;
-            }
+        let is_new = found.is_none();
+        let mut run = start_run(context, phase, &mut prepared, found, checkpoint_writer).await?;
+        if is_new {
+            run.check_frozen_layers(job, &prepared.network).await?;
+            run.baseline().await?;
+            // From here on, a resume can reuse the measurements and the chosen split.
+            run.save().await?;
         }
         Ok(Self {
             context,
@@ -127,24 +122,27 @@ async fn start_run(
     context: JobContext<'_>,
     phase: &Phase,
     prepared: &mut Prepared,
-    found: Option<&FoundCheckpoint>,
+    found: Option<FoundCheckpoint>,
+    checkpoint_writer: Option<CheckpointWriter>,
 ) -> Result<TrainingRun, TrainerError> {
-    let mut parts = parts(context.job, prepared, phase)?;
-    let mut layers = prepared.suffix.clone();
-    if let Some(found) = found {
-        let progress = found.snapshot.note.at.progress;
-        (parts.feed.first_epoch, parts.feed.skip) = (progress.epoch, progress.batch);
-        parts.bad.clone_from(&found.snapshot.bad);
-        layers.state = Some(Arc::new(found.snapshot.suffix.clone()));
-    } else {
-        parts.feed.first_epoch = 0;
-    }
+    let from = found
+        .as_ref()
+        .map_or(Progress::at(0, 0), |found| found.snapshot.note.at.progress);
+    let state = found
+        .as_ref()
+        .map(|found| Arc::new(found.snapshot.suffix.clone()));
+    let record = match found {
+        Some(found) => RunRecord::resumed(context, checkpoint_writer, found, &prepared.data.feed),
+        None => RunRecord::new(context, checkpoint_writer),
+    };
+    let parts = parts(context.job, prepared, phase, from)?;
+    let layers = SuffixParts {
+        state,
+        ..prepared.suffix.clone()
+    };
     let awaited = (!prepared.all_cached).then_some(&prepared.chosen.split);
     let suffix = Suffix::start(layers, awaited).await?;
-    let mut run = TrainingRun::start(context.job, parts, suffix, context.hosts, context.events)?;
-    run.stop = context.cancel.clone();
-    run.freeze.clone_from(&phase.freeze);
-    Ok(run)
+    TrainingRun::start(context, parts, record, suffix)
 }
 
 /// Emits the run folder and the checkpoint to resume from.
@@ -160,24 +158,4 @@ fn announce(job: &Job, found: Option<&FoundCheckpoint>, events: &Events) {
     for told in found.into_iter().flat_map(|found| &found.warnings) {
         warn(events, told);
     }
-}
-
-/// Restores the state of the run from a checkpoint.
-fn resume(run: &mut TrainingRun, found: FoundCheckpoint, feed: &FeedPlan) {
-    let note = found.snapshot.note.at;
-    (run.progress, run.last) = (note.progress, note.last);
-    run.baseline = Some(note.baseline);
-    run.best = match (note.best, found.best) {
-        (Some(note), Some(best)) => {
-            let samples = Arc::clone(&feed.validation);
-            let tensors = best.predictions;
-            let predictions = Predictions::of_tensors(feed.task, samples, &tensors);
-            let saved = SavedEpoch {
-                weights: best.weights,
-                predictions: predictions.map(Arc::new),
-            };
-            Some(Best { note, saved })
-        }
-        _ => None,
-    };
 }

@@ -1,5 +1,6 @@
+use super::context::JobContext;
 use super::finish::Tuned;
-use super::training_loop::{JobContext, TrainingLoop};
+use super::training_loop::TrainingLoop;
 use crate::checkpoint::{LockedRun, write_ending};
 use crate::evaluation::evaluate_samples;
 use crate::event::{notices, warn};

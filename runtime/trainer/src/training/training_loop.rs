@@ -1,24 +1,15 @@
 //! Epochs and phases of a job.
 
+use super::context::JobContext;
 use super::run::{RunParts, TrainingRun};
 use super::unfreeze::Phase;
+use crate::checkpoint::Progress;
 use crate::features::report_problems;
 use crate::pipeline::{FeedPlan, Steering};
 use crate::setup::{Prepared, unfreeze};
-use crate::{Event, Events, Job, TrainerError};
-use frostline_client::Hosts;
+use crate::{Event, Job, TrainerError};
 use frostline_quantization::WeightBits;
 use std::sync::Arc;
-use tokio_util::sync::CancellationToken;
-
-/// Job, hosts, events and cancellation.
-#[derive(Clone, Copy)]
-pub(crate) struct JobContext<'a> {
-    pub(crate) job: &'a Job,
-    pub(crate) hosts: &'a Hosts,
-    pub(crate) events: &'a Events,
-    pub(crate) cancel: &'a CancellationToken,
-}
 
 /// A job during training.
 pub(crate) struct TrainingLoop<'a> {
@@ -40,9 +31,9 @@ impl TrainingLoop<'_> {
                 self.unfreeze(phase).await?;
                 self.phase = place;
             }
-            for epoch in self.run.progress.epoch..=phase.last_epoch {
+            for epoch in self.run.record.progress.epoch..=phase.last_epoch {
                 // A resumed job may already have reached the limit.
-                if self.run.progress.batch == 0 && self.check_early_stop() {
+                if self.run.record.progress.batch == 0 && self.check_early_stop() {
                     return Ok(());
                 }
                 self.run.epoch(epoch).await?;
@@ -60,11 +51,12 @@ impl TrainingLoop<'_> {
 
     /// Returns true if the best epoch is older than the configured number of epochs, and emits an event in this case.
     fn check_early_stop(&self) -> bool {
-        let (Some(patience), Some(best)) = (self.context.job.spec.patience, self.run.best.as_ref()) else {
+        let (Some(patience), Some(best)) = (self.context.job.spec.patience, self.run.record.best.as_ref())
+        else {
             return false;
         };
         let best = best.note.epoch;
-        let epoch = self.run.progress.epoch.saturating_sub(1);
+        let epoch = self.run.record.progress.epoch.saturating_sub(1);
         let stops = epoch.saturating_sub(best) >= patience;
         if stops {
             (self.context.events)(Event::EarlyStop { epoch, best });
@@ -95,22 +87,28 @@ impl TrainingLoop<'_> {
         let prepared = self.context.cancel.run_until_cancelled(Box::pin(prepared)).await;
         self.prepared = prepared.unwrap_or(Err(TrainerError::Cancelled))?;
         let layers = self.prepared.suffix.clone();
-        let parts = parts(self.context.job, &mut self.prepared, phase)?;
-        self.run.unfreeze(parts, layers).await?;
-        self.run.freeze.clone_from(&phase.freeze);
-        Ok(())
+        let from = Progress::at(phase.first_epoch, 0);
+        let parts = parts(self.context.job, &mut self.prepared, phase, from)?;
+        self.run.unfreeze(parts, layers).await
     }
 }
 
-/// Parts of the run for the epochs of a phase.
-pub(super) fn parts(job: &Job, prepared: &mut Prepared, phase: &Phase) -> Result<RunParts, TrainerError> {
+/// Returns the parts of the run for the epochs of a phase, starting at the epoch and the batch of `from`. Epoch 0 is
+/// the evaluation of the initial model.
+pub(super) fn parts(
+    job: &Job,
+    prepared: &mut Prepared,
+    phase: &Phase,
+    from: Progress,
+) -> Result<RunParts, TrainerError> {
     let chosen = &prepared.chosen;
     let source = prepared
         .offer
         .source_at(&chosen.split, chosen.encoding, chosen.flow.request_samples)?;
     Ok(RunParts {
         feed: FeedPlan {
-            first_epoch: phase.first_epoch,
+            first_epoch: from.epoch,
+            skip: from.batch,
             epochs: phase.last_epoch,
             ahead: chosen.flow.ahead,
             ..prepared.data.feed.clone()
@@ -119,7 +117,7 @@ pub(super) fn parts(job: &Job, prepared: &mut Prepared, phase: &Phase) -> Result
         window: chosen.flow.window,
         offer: Arc::clone(&prepared.offer),
         watch: prepared.watch.take().filter(|_| !job.spec.reproducible),
-        bad: Vec::new(),
+        freeze: phase.freeze.clone(),
         may_saturate: prepared.network.int8 == Some(WeightBits::Eight),
     })
 }

@@ -29,7 +29,7 @@ impl TrainingRun {
         job: &Job,
         network: &DividedNetwork,
     ) -> Result<(), TrainerError> {
-        if network.nothing_is_frozen(&self.freeze) {
+        if network.nothing_is_frozen(&self.phase.freeze) {
             return Ok(());
         }
         let Some(images) = self.first_images().await? else {
@@ -47,12 +47,12 @@ impl TrainingRun {
         };
         let keys = images.samples.iter().map(|object| object.sample.key.clone());
         let compared = CutActivations {
-            layers: network.headed.slice(None, Some(&self.freeze))?,
-            cut: self.freeze.clone(),
+            layers: network.headed.slice(None, Some(&self.phase.freeze))?,
+            cut: self.phase.freeze.clone(),
             keys: keys.collect(),
             input,
             activations,
-            split_may_change: self.watch.is_some(),
+            split_may_change: self.phase.watch.is_some(),
             precision: job.spec.terms.precision,
             threads: job.spec.threads,
         };
@@ -65,12 +65,12 @@ impl TrainingRun {
     /// Returns the first images of the first batch that were fetched. Returns `None` if all of its features are
     /// cached, or all of its samples are bad.
     async fn first_images(&mut self) -> Result<Option<FirstImages>, TrainerError> {
-        let part = match self.plan.initial_train_pass {
+        let part = match self.phase.plan.initial_train_pass {
             true => Part::Train,
             false => Part::Validation,
         };
-        let samples = Arc::clone(self.plan.samples(part));
-        let batch = self.feed.peek().await?;
+        let samples = Arc::clone(self.phase.plan.samples(part));
+        let batch = self.phase.feed.peek().await?;
         let Some((rows, fetched)) = batch.rows.as_ref().and_then(|rows| Some((rows, rows.fetched()?))) else {
             return Ok(None);
         };
@@ -94,13 +94,14 @@ impl TrainingRun {
         if let Split::None | Split::Input = images.source.split {
             return Ok(Some(images.rows.clone()));
         }
-        if self.offer.pixels().is_none() {
+        if self.phase.offer.pixels().is_none() {
             self.warn_no_pixels("it makes the network's input");
             return Ok(None);
         }
         let source = Source {
             view: images.source.view,
             ..self
+                .phase
                 .offer
                 .source_at(&Split::Input, Encoding::U8, COMPARED_IMAGES)?
         };

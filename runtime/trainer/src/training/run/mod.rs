@@ -1,16 +1,20 @@
 //! The training loop: fetches batches, executes steps, and reconsiders the split after each.
 
 mod check;
+mod record;
 mod step;
 
-use crate::checkpoint::{BestNote, CheckpointWriter, EpochResult, Progress, SavedEpoch, TrainingState};
+pub(crate) use record::{Best, RunRecord};
+
+use crate::checkpoint::{BestNote, EpochResult, Progress, SavedEpoch, TrainingState};
 use crate::evaluation::{Predictions, Validation};
 use crate::host_loads::watch_loads;
 use crate::offer::Offer;
-use crate::pipeline::{BadSamples, Feed, FeedBatch, FeedPlan, Part, Steering};
+use crate::pipeline::{Feed, FeedBatch, FeedPlan, Part, Steering};
 use crate::recipe::Steps;
 use crate::replan::Watch;
-use crate::{Event, Events, Job, LossName, Quality, Received, TrainedEpoch, TrainerError};
+use crate::training::context::JobContext;
+use crate::{Event, Events, LossName, Quality, Received, TrainedEpoch, TrainerError};
 use frostline_client::{Fetcher, Hosts};
 use frostline_compute::{ComputeError, Dedicated, Suffix, SuffixParts, session_options};
 use frostline_engine::Device;
@@ -33,8 +37,8 @@ pub(crate) struct RunParts {
     pub(crate) offer: Arc<Offer>,
     /// `None` if the split is fixed.
     pub(crate) watch: Option<Watch>,
-    /// Samples known to be bad.
-    pub(crate) bad: Vec<(Part, usize)>,
+    /// The freeze cut.
+    pub(crate) freeze: String,
     /// True if the frozen layers have 8-bit weights, which saturate on some processors.
     pub(crate) may_saturate: bool,
 }
@@ -57,100 +61,86 @@ pub fn fetcher(
 
 /// A running job: fetches batches, trains the suffix, and watches the split.
 pub(crate) struct TrainingRun {
-    plan: FeedPlan,
-    feed: Feed,
-    hosts: Hosts,
+    phase: RunPhase,
+    pub(crate) record: RunRecord,
+    epoch: EpochCounts,
     pub(crate) suffix: Dedicated<Suffix>,
-    pub(crate) bad: Arc<BadSamples>,
+    hosts: Hosts,
     events: Events,
     pub(crate) steering: Arc<Steering>,
-    offer: Arc<Offer>,
-    watch: Option<Watch>,
+    fetcher: Fetcher,
+    _load_watch: AbortOnDropHandle<()>,
     steps: Steps,
     /// Largest learning rate over all weights.
     learning_rate: f32,
-    fetcher: Fetcher,
-    _load_watch: AbortOnDropHandle<()>,
-    /// Bytes received for batches so far.
-    received: Received,
-    pub(crate) progress: Progress,
     /// True if losses above `IMPLAUSIBLE_LOSS` indicate divergence. This is not the case for squared
     /// errors.
     loss_is_bounded: bool,
-    /// Quality before the first step.
-    pub(crate) baseline: Option<Quality>,
-    /// Result of the last complete epoch.
-    pub(crate) last: Option<EpochResult>,
-    pub(crate) best: Option<Best>,
-    /// Validation predictions after the last epoch.
-    pub(crate) predictions: Option<Arc<Predictions>>,
-    /// The freeze cut.
-    pub(crate) freeze: String,
-    /// Requests a stop. A step that has started finishes first; waiting for a batch and validation end
-    /// immediately.
-    pub(crate) stop: CancellationToken,
-    pub(crate) checkpoint_writer: Option<CheckpointWriter>,
-    /// Seconds that the steps of this epoch waited for batches.
-    waited: f64,
-    /// Cached and fetched training rows of this epoch.
-    rows: [u64; 2],
+    /// Bytes received for batches so far.
+    received: Received,
+    stop: CancellationToken,
 }
 
-/// The best epoch so far.
-#[derive(Clone)]
-pub(crate) struct Best {
-    pub(crate) note: BestNote,
-    pub(crate) saved: SavedEpoch,
+/// What depends on the freeze cut, and is replaced when a later phase trains more layers.
+struct RunPhase {
+    /// The freeze cut.
+    freeze: String,
+    plan: FeedPlan,
+    feed: Feed,
+    offer: Arc<Offer>,
+    /// `None` if the split is fixed.
+    watch: Option<Watch>,
+}
+
+/// Measurements of the training steps of an epoch.
+#[derive(Default)]
+struct EpochCounts {
+    /// Seconds that the steps waited for batches.
+    waited_seconds: f64,
+    cached_rows: u64,
+    fetched_rows: u64,
 }
 
 impl TrainingRun {
     /// Starts fetching.
     pub(crate) fn start(
-        job: &Job,
+        context: JobContext<'_>,
         parts: RunParts,
+        record: RunRecord,
         suffix: Dedicated<Suffix>,
-        hosts: &Hosts,
-        events: &Events,
     ) -> Result<Self, TrainerError> {
-        let steps = Steps::new(&job.spec.recipe, parts.feed.train.len());
-        let plan = parts.feed;
-        let bad = Arc::new(BadSamples::new(job.spec.on_bad_sample, Arc::clone(events)));
-        bad.restore(parts.bad);
+        let JobContext {
+            job, hosts, events, ..
+        } = context;
         let steering = Arc::new(parts.steering);
         let fetcher = fetcher(parts.window, job.spec.threads, job.spec.hosts.image_pixels)?;
-        let feed = Feed::start(
-            plan.clone(),
-            fetcher.clone(),
-            Arc::clone(&steering),
-            hosts.clone(),
-            Arc::clone(&bad),
-        )?;
         Ok(Self {
-            plan,
-            feed,
-            hosts: hosts.clone(),
+            steps: Steps::new(&job.spec.recipe, parts.feed.train.len()),
+            phase: RunPhase {
+                freeze: parts.freeze,
+                feed: Feed::start(
+                    parts.feed.clone(),
+                    fetcher.clone(),
+                    Arc::clone(&steering),
+                    hosts.clone(),
+                    Arc::clone(&record.bad),
+                )?,
+                plan: parts.feed,
+                offer: parts.offer,
+                watch: parts.watch,
+            },
+            record,
+            epoch: EpochCounts::default(),
             suffix,
-            bad,
+            hosts: hosts.clone(),
             events: Arc::clone(events),
-            offer: parts.offer,
-            watch: parts.watch,
-            steps,
-            learning_rate: job.spec.recipe.rates().largest() as f32,
             _load_watch: watch_loads(hosts, &fetcher, &steering, events, parts.may_saturate),
-            fetcher,
             steering,
-            received: Received::default(),
-            progress: Progress::start(),
+            fetcher,
+            learning_rate: job.spec.recipe.rates().largest() as f32,
             loss_is_bounded: job.spec.recipe.loss != LossName::Mse,
-            baseline: None,
-            last: None,
-            best: None,
-            predictions: None,
-            freeze: job.freeze.clone(),
-            stop: CancellationToken::new(),
-            checkpoint_writer: None,
-            waited: 0.0,
-            rows: [0; 2],
+            received: Received::default(),
+            stop: context.cancel.clone(),
         })
     }
 
@@ -169,27 +159,31 @@ impl TrainingRun {
                 suffix.prepare_middle(&split)
             })
             .await?;
-        self.plan = parts.feed;
-        self.feed = Feed::start(
-            self.plan.clone(),
-            self.fetcher.clone(),
-            Arc::clone(&self.steering),
-            self.hosts.clone(),
-            Arc::clone(&self.bad),
-        )?;
-        (self.offer, self.watch) = (parts.offer, parts.watch);
+        self.phase = RunPhase {
+            freeze: parts.freeze,
+            feed: Feed::start(
+                parts.feed.clone(),
+                self.fetcher.clone(),
+                Arc::clone(&self.steering),
+                self.hosts.clone(),
+                Arc::clone(&self.record.bad),
+            )?,
+            plan: parts.feed,
+            offer: parts.offer,
+            watch: parts.watch,
+        };
         Ok(())
     }
 
     /// Waits for the next batch, or fails if the job is cancelled.
     async fn next(&mut self) -> Result<FeedBatch, TrainerError> {
-        let batch = self.stop.run_until_cancelled(self.feed.next()).await;
+        let batch = self.stop.run_until_cancelled(self.phase.feed.next()).await;
         batch.unwrap_or(Err(TrainerError::Cancelled))
     }
 
     /// Collects the statistics of the features over all training samples, and standardizes the suffix.
     async fn measure_moments(&mut self) -> Result<(), TrainerError> {
-        for _ in 0..self.plan.batches(Part::Train) {
+        for _ in 0..self.phase.plan.batches(Part::Train) {
             let batch = &mut self.next().await?;
             let Some(rows) = batch.rows.take() else { continue };
             let split = batch.source.split.clone();
@@ -212,7 +206,7 @@ impl TrainingRun {
 
     pub(crate) async fn baseline(&mut self) -> Result<Quality, TrainerError> {
         let started = Instant::now();
-        if self.plan.initial_train_pass {
+        if self.phase.plan.initial_train_pass {
             self.measure_moments().await?;
         }
         let Validation {
@@ -221,7 +215,7 @@ impl TrainingRun {
         let bytes_received = received.training + received.validation;
         let seconds = started.elapsed().as_secs_f64();
         self.received.baseline += bytes_received;
-        self.baseline = Some(quality);
+        self.record.baseline = Some(quality);
         (self.events)(Event::Baseline {
             validation: quality,
             bytes_received,
@@ -233,12 +227,15 @@ impl TrainingRun {
     /// Trains an epoch or the rest of it, validates, and saves a checkpoint.
     pub(crate) async fn epoch(&mut self, epoch: u32) -> Result<(), TrainerError> {
         let started = Instant::now();
-        (self.waited, self.rows) = (0.0, [0; 2]);
+        self.epoch = EpochCounts::default();
         let loss = self.train(epoch).await?;
-        self.check(loss, epoch == self.plan.epochs)?;
+        self.check(loss, epoch == self.phase.plan.epochs)?;
         let weights = self.suffix.run(|suffix| suffix.weights()).await?;
         if !weights.iter().all(|(_, weight)| is_finite(weight)) {
-            return Err(self.diverged(self.progress.step, "weights became NaN or infinite".to_owned()));
+            return Err(self.diverged(
+                self.record.progress.step,
+                "weights became NaN or infinite".to_owned(),
+            ));
         }
         let Validation {
             quality,
@@ -247,12 +244,11 @@ impl TrainingRun {
             cached,
         } = self.validate().await?;
         let samples = predictions.len();
-        let [trained_kept, trained_fetched] = self.rows;
         self.received.training += received.training;
         self.received.validation += received.validation;
         let predictions = Arc::new(predictions);
         self.keep_if_best(epoch, quality, weights, &predictions);
-        self.predictions = Some(predictions);
+        self.record.predictions = Some(predictions);
         (self.events)(Event::Epoch(TrainedEpoch {
             epoch,
             loss,
@@ -260,16 +256,16 @@ impl TrainingRun {
             bytes_received: received.training + received.validation,
             validation_bytes_received: received.validation,
             seconds: started.elapsed().as_secs_f64(),
-            waited_seconds: self.waited,
+            waited_seconds: self.epoch.waited_seconds,
             split: self.steering.current().split.clone(),
-            skipped: self.bad.count(),
-            cached_rows: trained_kept + cached as u64,
-            fetched_rows: trained_fetched + samples.saturating_sub(cached) as u64,
+            skipped: self.record.bad.count(),
+            cached_rows: self.epoch.cached_rows + cached as u64,
+            fetched_rows: self.epoch.fetched_rows + samples.saturating_sub(cached) as u64,
         }));
-        self.last = Some(EpochResult { loss, quality });
-        self.progress = Progress {
-            beyond: self.progress.beyond,
-            ..Progress::at(epoch + 1, self.progress.step)
+        self.record.last = Some(EpochResult { loss, quality });
+        self.record.progress = Progress {
+            beyond: self.record.progress.beyond,
+            ..Progress::at(epoch + 1, self.record.progress.step)
         };
         self.save().await
     }
@@ -283,11 +279,11 @@ impl TrainingRun {
         weights: Vec<(String, Tensor)>,
         predictions: &Arc<Predictions>,
     ) {
-        let best = self.best.as_ref().map(|best| best.note.quality);
+        let best = self.record.best.as_ref().map(|best| best.note.quality);
         if best.is_some_and(|best| quality.compare(&best) != Ordering::Greater) {
             return;
         }
-        self.best = Some(Best {
+        self.record.best = Some(Best {
             note: BestNote { epoch, quality },
             saved: SavedEpoch {
                 weights: Arc::new(weights),
@@ -298,11 +294,12 @@ impl TrainingRun {
 
     /// Trains the remaining batches of an epoch. Returns the mean loss over all samples of the epoch.
     async fn train(&mut self, epoch: u32) -> Result<f64, TrainerError> {
-        for index in self.progress.batch..self.plan.batches(Part::Train) {
+        for index in self.record.progress.batch..self.phase.plan.batches(Part::Train) {
             let (loss, count) = self.step(epoch, index).await?;
-            self.progress.add(loss, count);
-            let step = self.progress.step;
+            self.record.progress.add(loss, count);
+            let step = self.record.progress.step;
             if self
+                .record
                 .checkpoint_writer
                 .as_ref()
                 .is_some_and(|checkpoint_writer| checkpoint_writer.is_due(step))
@@ -310,33 +307,37 @@ impl TrainingRun {
                 self.save().await?;
             }
         }
-        let Progress { loss, samples, .. } = self.progress;
+        let Progress { loss, samples, .. } = self.record.progress;
         if samples == 0 {
-            return Err(self.bad.nothing_left(Part::Train, self.plan.train.len()));
+            return Err(self
+                .record
+                .bad
+                .nothing_left(Part::Train, self.phase.plan.train.len()));
         }
         Ok(loss / samples as f64)
     }
 
     /// Starts writing a checkpoint, if the job has a run folder.
     pub(crate) async fn save(&mut self) -> Result<(), TrainerError> {
-        let (Some(checkpoint_writer), Some(baseline)) = (self.checkpoint_writer.as_mut(), self.baseline)
+        let (Some(checkpoint_writer), Some(baseline)) =
+            (self.record.checkpoint_writer.as_mut(), self.record.baseline)
         else {
             return Ok(());
         };
         let suffix = self.suffix.run(|suffix| suffix.state()).await?;
         let source = self.steering.current();
         let situation = TrainingState {
-            progress: self.progress,
-            freeze: self.freeze.clone(),
+            progress: self.record.progress,
+            freeze: self.phase.freeze.clone(),
             split: source.split.clone(),
             encoding: source.encoding,
             baseline,
-            last: self.last,
-            best: self.best.as_ref().map(|best| best.note),
+            last: self.record.last,
+            best: self.record.best.as_ref().map(|best| best.note),
         };
-        let best = self.best.as_ref().map(|best| best.saved.clone());
+        let best = self.record.best.as_ref().map(|best| best.saved.clone());
         checkpoint_writer
-            .save(situation, suffix, self.bad.all(), best)
+            .save(situation, suffix, self.record.bad.all(), best)
             .await;
         Ok(())
     }
@@ -351,9 +352,9 @@ impl TrainingRun {
 
     async fn validate(&mut self) -> Result<Validation, TrainerError> {
         let validation = Validation::run(
-            &self.plan,
-            &mut self.feed,
-            &self.bad,
+            &self.phase.plan,
+            &mut self.phase.feed,
+            &self.record.bad,
             &self.suffix,
             |suffix, split, rows| at_freeze_cut(suffix, split, rows, Suffix::predict),
             &self.events,

@@ -37,7 +37,7 @@ impl TrainingRun {
                 })
             })
             .await?;
-        self.progress.step += 1;
+        self.record.progress.step += 1;
         let iteration = Iteration {
             waited: waited.as_secs_f64(),
             computed: asked.elapsed().saturating_sub(waited).as_secs_f64(),
@@ -45,13 +45,12 @@ impl TrainingRun {
             bytes: batch.transfer.bytes,
             on_host: batch.transfer.on_host(),
         };
-        self.waited += iteration.waited;
-        let [cached_rows, fetched_rows] = &mut self.rows;
-        *cached_rows += kept as u64;
-        *fetched_rows += (count - kept) as u64;
+        self.epoch.waited_seconds += iteration.waited;
+        self.epoch.cached_rows += kept as u64;
+        self.epoch.fetched_rows += (count - kept) as u64;
         (self.events)(Event::Step(TrainedStep {
             epoch,
-            step: self.progress.step,
+            step: self.record.progress.step,
             loss,
             split: source.split.clone(),
             waited_seconds: iteration.waited,
@@ -61,9 +60,9 @@ impl TrainingRun {
             cached_rows: kept as u64,
         }));
         if !loss.is_finite() {
-            return Err(self.diverged(self.progress.step, format!("the loss became {loss}")));
+            return Err(self.diverged(self.record.progress.step, format!("the loss became {loss}")));
         }
-        let progress = &mut self.progress;
+        let progress = &mut self.record.progress;
         let beyond = self.loss_is_bounded && loss > IMPLAUSIBLE_LOSS;
         progress.beyond = beyond.then(|| progress.beyond.unwrap_or(progress.step));
         // A batch with cached rows contains no information about hosts and link.
@@ -75,11 +74,11 @@ impl TrainingRun {
 
     /// Passes an iteration to the planner, and changes the split if it decides so.
     async fn reconsider(&mut self, source: &Source, iteration: &Iteration) -> Result<(), TrainerError> {
-        let epoch = self.plan.batches(Part::Train) as u64;
-        let before = epoch * u64::from(self.plan.first_epoch.saturating_sub(1));
-        let left = (epoch * u64::from(self.plan.epochs)).saturating_sub(self.progress.step);
+        let epoch = self.phase.plan.batches(Part::Train) as u64;
+        let before = epoch * u64::from(self.phase.plan.first_epoch.saturating_sub(1));
+        let left = (epoch * u64::from(self.phase.plan.epochs)).saturating_sub(self.record.progress.step);
         let present = self.steering.current();
-        let Some(watch) = self.watch.as_mut() else {
+        let Some(watch) = self.phase.watch.as_mut() else {
             return Ok(());
         };
         // Ignore batches requested before the last change.
@@ -87,16 +86,17 @@ impl TrainingRun {
             return Ok(());
         }
         let left = watch
-            .fetching_after(self.progress.step.saturating_sub(before))
+            .fetching_after(self.record.progress.step.saturating_sub(before))
             .min(left);
         let Some(change) = watch.observe(iteration, left) else {
             return Ok(());
         };
-        let next = self
-            .offer
-            .source_at(&change.to.split, change.to.encoding, change.request_samples)?;
+        let next =
+            self.phase
+                .offer
+                .source_at(&change.to.split, change.to.encoding, change.request_samples)?;
         (self.events)(Event::Replan {
-            step: self.progress.step,
+            step: self.record.progress.step,
             from: present.split.clone(),
             to: next.split.clone(),
             encoding: next.encoding,
@@ -114,11 +114,11 @@ impl TrainingRun {
     pub(super) fn check(&self, loss: f64, last: bool) -> Result<(), TrainerError> {
         if !self.loss_is_bounded
             || loss <= f64::from(IMPLAUSIBLE_LOSS)
-            || (self.progress.beyond.is_none() && !last)
+            || (self.record.progress.beyond.is_none() && !last)
         {
             return Ok(());
         }
-        let step = self.progress.beyond.unwrap_or(self.progress.step);
+        let step = self.record.progress.beyond.unwrap_or(self.record.progress.step);
         let sign = format!("the mean loss of the epoch is {loss:.3e}, beyond any plausible value");
         Err(self.diverged(step, sign))
     }
