@@ -246,7 +246,7 @@ class Features(unittest.TestCase):
         return suffix, data
 
     def test_skip_connections(self):
-        for split in ("auto", "none", "stem.0"):
+        for split in ("auto", "none", "stem.0", ",".join(SKIPS)):
             with self.subTest(split):
                 suffix, data = self.assert_trains_alike(Skips, SKIPS, split=split)
                 self.assertEqual(suffix.row_shapes, ((16, 7, 7),) * 3)
@@ -324,8 +324,14 @@ class Features(unittest.TestCase):
         self.assertEqual(len(features), 3)
 
     def test_modules_that_do_not_separate_the_network_are_refused(self):
-        with self.assertRaisesRegex(CannotDivide, "'blocks.0' and 'blocks.2' also reads values that do not pass through it"):
-            suffix_of(made(Layers), ["blocks.0", "blocks.2"], torch.randn(2, 3, SIZE, SIZE))
+        for modules, words in (
+            (["blocks.0", "blocks.2"], "'blocks.0' and 'blocks.2' also reads values that do not pass through it"),
+            ("blocks.2", "'blocks.2' also reads values that do not pass through it"),
+        ):
+            with self.assertRaisesRegex(CannotDivide, words) as refused:
+                suffix_of(made(Layers), modules, torch.randn(2, 3, SIZE, SIZE))
+            self.assertEqual(refused.exception.modules, ("blocks.0", "blocks.1", "blocks.2"))
+            self.assertIn("freeze=['blocks.0', 'blocks.1', 'blocks.2'] includes these values", str(refused.exception))
         with self.assertRaisesRegex(CannotDivide, "no module 'blocks.9'"):
             suffix_of(made(Layers), ["blocks.0", "blocks.9"], torch.randn(2, 3, SIZE, SIZE))
         suffix = suffix_of(made(Layers), ["blocks.0", "blocks.1", "blocks.2"], torch.randn(2, 3, SIZE, SIZE))

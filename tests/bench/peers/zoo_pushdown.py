@@ -11,6 +11,8 @@ Prints a JSON line for each network and block with `network`, `block`, and eithe
 `differs` (description of different activations, or of a different loss or gradients of the suffix in evaluation or training mode, or of different
 results of the two divisions). Activations are extracted on the host. Random operations in training mode use the same seeds. The final line contains
 the host's `lane_crashes`.
+
+If a block alone does not separate the network, such as a branch of HRNet, the network is divided at the modules that the error names.
 """
 
 import argparse
@@ -165,49 +167,63 @@ def copied(output):
     return torch.utils._pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, output)
 
 
-def plain_step(model, block, images, labels, parameters, training):
-    """Runs a step of the complete network: evaluation mode up to the block, mode `training` for the remaining layers."""
+def hooked(model, modules, hook):
+    """Returns the handles of forward hooks that call `hook` with the path and the output of each of the modules."""
+    return [model.get_submodule(path).register_forward_hook(lambda _, __, output, path=path: hook(path, output)) for path in modules]
+
+
+def plain_step(model, modules, images, labels, parameters, training):
+    """Runs a step of the complete network: evaluation mode up to `modules`, mode `training` for the remaining layers.
+
+    Returns (outputs of the modules by path, result of `step`).
+    """
     frozen = {}
-    part = model.get_submodule(block)
-    note = part.register_forward_hook(lambda _, __, output: frozen.update(output=copied(output)))
+    hooks = hooked(model, modules, lambda path, output: frozen.update({path: copied(output)}))
     with torch.no_grad():
         model.eval()(images)
-    note.remove()
+    for hook in hooks:
+        hook.remove()
 
-    def replace(_, __, output):
+    def replace(path, _):
         torch.manual_seed(0)
-        return copied(frozen["output"])
+        return copied(frozen[path])
 
-    hook = part.register_forward_hook(replace)
+    hooks = hooked(model, modules, replace)
     statistics = {name: buffer.clone() for name, buffer in model.named_buffers()}
     try:
         model.train(training)
-        return frozen["output"], step(model, images, labels, parameters)
+        return frozen, step(model, images, labels, parameters)
     finally:
-        hook.remove()
+        for hook in hooks:
+            hook.remove()
         model.eval()
         with torch.no_grad():
             for name, buffer in model.named_buffers():
                 buffer.copy_(statistics[name])
 
 
-def differences(model, suffix, block, images, rows, labels):
-    """Describes the difference between the divided and the complete network, or returns `None`."""
+def differences(model, suffix, images, rows, labels):
+    """Describes the difference between the divided and the complete network, or returns `None`.
+
+    :param rows: The activations of the host, one tensor for each of `suffix.points`.
+    """
+    modules = list(dict.fromkeys(path for path, _ in suffix.points))
     for parameter in model.parameters():
         parameter.requires_grad_(True)
     parameters = list(suffix.parameters())
     for training in (False, True):
         mode = "training" if training else "evaluation"
-        output, (loss, gradients) = plain_step(model, block, images, labels, parameters, training)
-        leaves = torch.utils._pytree.tree_leaves(output)
-        output = next(leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.shape == rows.shape)
-        off = distance(rows, output.detach())
-        if not off <= TOLERANCE:
-            return f"activations differ by {off:.2g}"
+        outputs, (loss, gradients) = plain_step(model, modules, images, labels, parameters, training)
+        leaves = {path: torch.utils._pytree.tree_leaves(output) for path, output in outputs.items()}
+        expected = [leaves[path][leaf].detach() for path, leaf in suffix.points]
+        for own, plain in zip(rows, expected, strict=True):
+            off = distance(own, plain)
+            if not off <= TOLERANCE:
+                return f"activations differ by {off:.2g}"
         statistics = {name: buffer.clone() for name, buffer in suffix.named_buffers()}
         suffix.train(training)
         # Use activations from PyTorch: rounding differences on the host would hide differences in the suffix.
-        ours, own = step(suffix, output.detach().clone(), labels, parameters)
+        ours, own = step(lambda copies: suffix(*copies), [each.clone() for each in expected], labels, parameters)
         suffix.eval()
         with torch.no_grad():
             for name, buffer in suffix.named_buffers():
@@ -229,14 +245,24 @@ def first_batch(data):
 
 def check_once(model, block, zeros, images, labels, arguments, common):
     """Divides the network while the weights of the layers `zeros` are zero, and compares both parts with the original weights."""
-    try:
+    def divide(modules):
+        freeze, split = list(modules), ",".join(modules)
         with zeros_in(zeros):
-            suffix, data = fl.pushdown(model, arguments.data, arguments.host, freeze=block, split=block, encoding="f32", **common)
-            rows, own_labels = first_batch(data)
+            suffix, data = fl.pushdown(model, arguments.data, arguments.host, freeze=freeze, split=split, encoding="f32", **common)
+            return suffix, first_batch(data)
+
+    try:
+        try:
+            suffix, (rows, own_labels) = divide([block])
+        except fl.CannotDivide as error:
+            # A single valid module contains the block and is a block of its own.
+            if len(error.modules) < 2:
+                raise
+            suffix, (rows, own_labels) = divide(error.modules)
     except (ValueError, frostline.Error) as error:
         return {"refused": " ".join(str(error).split())}
     assert torch.equal(labels, own_labels), "both passes must have the same order"
-    why = differences(model, suffix, block, images, rows, labels)
+    why = differences(model, suffix, images, [rows] if isinstance(rows, torch.Tensor) else rows, labels)
     return {"differs": why} if why else {"equal": True}
 
 

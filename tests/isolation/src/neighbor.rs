@@ -21,8 +21,8 @@ pub(crate) const NAME: &str = "neighbors";
 /// Name of new uploads.
 const NEWCOMER: &str = "newcomer";
 
-/// Requested cut.
-const CUT: &str = "features";
+/// Tensors of the requested cut.
+const CUT: &str = "stage3.0,features";
 
 /// Photos per extraction.
 const PHOTOS: u32 = 16;
@@ -48,13 +48,14 @@ impl Neighbor {
         let client = scene.client()?;
         let mut model = Model::from_bytes(backbone()?)?;
         model.set_metadata("note", &text_of(scene.name(), Secret::Model));
+        let (model, cut) = model.with_cut(CUT)?;
         let network = model.network()?;
         let model = client.push_model(NAME, model.to_bytes()?.into()).await?;
         let guest = with_note(&Guest::stock().bytes, &text_of(scene.name(), Secret::Guest));
         let guest = client.push_guest(NAME, guest.into()).await?;
         let request = ExtractionRequest {
             root: scene.root()?,
-            split: Split::Cut(CUT.to_owned()),
+            split: Split::Cut(cut.clone()),
             guest: Some(upload_ref(NAME, &guest.sha256)),
             model: Some(upload_ref(NAME, &model.sha256)),
             parameters: String::new(),
@@ -68,7 +69,7 @@ impl Neighbor {
             digests: false,
             samples: photos(scene, PHOTOS),
         };
-        let format = RowFormat::Tensor(Values::F32, network.cut(CUT)?.shape.dims().to_vec());
+        let format = RowFormat::Tensor(Values::F32, network.cut(&cut)?.shape.dims().to_vec());
         let mut neighbor = Self {
             client,
             request,

@@ -52,7 +52,8 @@ def suffix_of(model: torch.nn.Module, modules: str | torch.nn.Module | Sequence[
     try:
         suffix, used = _verified(calls, paths, example)
     except BypassError as error:
-        raise CannotDivide(f"{error}; {_advice(calls, paths, example)}") from None
+        valid = _valid_modules(calls, paths, example)
+        raise CannotDivide(f"{error}; {_advice(valid)}", valid) from None
     suffix.drop_unused(used)
     suffix.drop_frozen()
     return suffix
@@ -64,14 +65,48 @@ def paths_of(model: torch.nn.Module, modules: str | torch.nn.Module | Sequence[s
     return list(dict.fromkeys(path_of(model, module) for module in several))
 
 
-def _advice(calls, paths, example):
+def _advice(valid):
     """Return what to freeze instead, if the code after the modules reads other values too."""
-    if len(paths) > 1:
-        return "add the modules that these values come from, or freeze a single module that contains all"
-    path = paths[0]
-    parents = [path.rsplit(".", up)[0] for up in range(1, path.count(".") + 1)]
-    legal = next((parent for parent in parents if suffix_if_valid(calls, parent, example)), None)
-    return f"freeze={legal!r} is the nearest valid module" if legal else "frostline.torch.freeze_points lists valid modules"
+    if len(valid) > 1:
+        return f"freeze={list(valid)!r} includes these values"
+    return f"freeze={valid[0]!r} is the nearest valid module" if valid else "frostline.torch.freeze_points lists valid modules"
+
+
+def _valid_modules(calls, paths, example):
+    """Return the nearest module around a single path at which the model can be divided, or else the modules that together
+    separate it: `paths` and those whose outputs later code reads. Returns an empty tuple if there are none.
+    """
+    if len(paths) == 1:
+        parents = [paths[0].rsplit(".", up)[0] for up in range(1, paths[0].count(".") + 1)]
+        legal = next((parent for parent in parents if suffix_if_valid(calls, parent, example)), None)
+        if legal:
+            return (legal,)
+    try:
+        bypassing = _bypassing(calls, paths, example)
+        if bypassing:
+            together = sorted({*paths, *bypassing}, key=calls.paths[0].index)
+            _verified(calls, together, example)
+            return tuple(together)
+    except CannotDivide:
+        pass
+    return ()
+
+
+def _bypassing(calls, paths, example):
+    """Return the paths of the modules before the cut whose outputs affect the suffix."""
+    model = calls.model
+    suffix = calls.suffix([(path, leaf) for path in paths for leaf in calls.rows(path)])
+    one, other, *_ = OTHER_PLACEHOLDERS
+    found = []
+    with NonzeroWeights(suffix), Evaluating(model), Evaluating(suffix), kept_generators(), torch.no_grad():
+        _, rows = _run_detached(model, example, suffix)
+        expected = _run_suffix(suffix, rows, one)
+        for path, output in suffix.silent.items():
+            output.fill = other
+            if difference(expected, _run_suffix(suffix, rows, one)):
+                found.append(path)
+            output.fill = None
+    return found
 
 
 def _verified(calls, paths, example):
@@ -380,9 +415,12 @@ class Output:
         self.rows = {}
         """Places among the activations by index of the leaf. Empty before the cut."""
         self.suffix = None
+        self.fill = None
+        """Mean value of the placeholders, if it differs from that of the suffix."""
 
     def __call__(self, *_, **__):
-        return pytree.tree_unflatten([self.suffix.value(leaf, self.rows.get(number)) for number, leaf in enumerate(self.leaves)], self.structure)
+        values = [self.suffix.value(leaf, self.rows.get(number), self.fill) for number, leaf in enumerate(self.leaves)]
+        return pytree.tree_unflatten(values, self.structure)
 
 
 def shallow_copy(module):
@@ -477,7 +515,7 @@ class Suffix(torch.nn.Module):
         for members in (*MEMBERS, "_non_persistent_buffers_set"):
             self.__dict__[members] = model.__dict__[members]
         self.__dict__.update(_model=model, _images=images, _around=around, _activations=None, training=model.training)
-        self.dense, self.fill, self.silent = False, math.nan, tuple(outputs)
+        self.dense, self.fill, self.silent = False, math.nan, outputs
         self.points = tuple(points)
         """The tensors of the cut: paths of modules and indices of tensors in their outputs."""
         self.later = ()
@@ -524,7 +562,7 @@ class Suffix(torch.nn.Module):
         for mode in self._modes:
             mode.share()
 
-    def value(self, leaf, place=None):
+    def value(self, leaf, place=None, fill=None):
         """Return a placeholder or a constant for a leaf of a module's output, or the activations with the number `place`."""
         if self._activations is None:
             raise RuntimeError("a module before the freeze cut was called after the forward pass; checkpointed blocks must begin after the cut")
@@ -534,7 +572,7 @@ class Suffix(torch.nn.Module):
             return leaf
         rows = self._activations[0]
         dtype = rows.dtype if leaf.dtype == self._rows_dtype else leaf.dtype
-        return leaf.placeholder(len(rows), rows, dtype, self.dense, self.fill)
+        return leaf.placeholder(len(rows), rows, dtype, self.dense, self.fill if fill is None else fill)
 
     def __getattr__(self, name):
         try:

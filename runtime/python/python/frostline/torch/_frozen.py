@@ -183,7 +183,7 @@ class FrozenLayers:
         on this machine, which shares the cores with this process. A measurement would take longer than a split saves.
         """
         if split != "auto" or guest or not client.hosts:
-            where = split if split in ("none", "input") else self.cut if split == "auto" else network.split_cut(self.exported, split, self.cut)
+            where = split if split in ("none", "input") else self.cut if split in ("auto", self.freeze) else network.split_cut(self.exported, split, self.cut)
             usual = "u8" if where == "input" else "f32"
             return where, {"encoding": usual if encoding == "auto" else encoding}
         whole = self._whole()

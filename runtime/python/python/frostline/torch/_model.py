@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +21,11 @@ UNSUPPORTED = {
 
 class CannotDivide(ValueError):
     """A model cannot be divided, or not at this module. The message contains the reason and the next step."""
+
+    def __init__(self, message: str, modules: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.modules = tuple(modules)
+        """Valid modules for `freeze=`, if the message names them."""
 
 
 class Evaluating:

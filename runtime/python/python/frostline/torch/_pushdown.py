@@ -86,10 +86,10 @@ def pushdown(
         `suffix(*x)` returns the output. The same applies to a module with several output tensors.
     :param batch: Total number of samples per batch of all processes. The last batch of an epoch can be smaller.
     :param seed: Seed of the division into parts and of the order of epochs.
-    :param split: Cut from which hosts send activations: `none`, `input`, or a module or tensor at or before `freeze`. `auto`
-        measures hosts, link and this machine, as `frostline plan` does. If a guest or no hosts are set, `auto` is the freeze
-        cut, or `none` if the host on this machine refuses the layers. The split does not affect the activations at the
-        freeze cut.
+    :param split: Cut from which hosts send activations: `none`, `input`, or a module or tensor at or before `freeze`, such as
+        `a,b` for `freeze=["a", "b"]`. `auto` measures hosts, link and this machine, as `frostline plan` does. If a guest or no
+        hosts are set, `auto` is the freeze cut, or `none` if the host on this machine refuses the layers. The split does not
+        affect the activations at the freeze cut.
     :param encoding: Encoding in transit: `f32`, `f16` or `int8`, optionally with `+lz4` or `+zstd`. `auto` is the encoding
         of the plan, or without a plan `u8` for the split `input` and `f32` for other splits.
     :param suffix: Module after the freeze cut, if `model` cannot be divided automatically.
