@@ -1,7 +1,7 @@
 use frostline_graph::build::initializer;
 use frostline_graph::onnx::{NodeProto, TensorProto, data_type};
 use frostline_graph::tensors::{from_proto, numbers};
-use frostline_graph::{Changes, ChannelMap, GraphError, Links, Model};
+use frostline_graph::{ChannelMap, GraphChanges, GraphError, Links, Model};
 use frostline_tensor::Tensor;
 use std::collections::HashMap;
 
@@ -24,7 +24,7 @@ pub fn fold_batch_norms(model: &Model) -> Result<Model, GraphError> {
     }
     let constants = model.constants();
     let links = Links::of_model(model);
-    let mut changes = Changes::default();
+    let mut changes = GraphChanges::default();
     for (index, node) in model.nodes().iter().enumerate() {
         let Some(layer) = Layer::new(node, &constants) else {
             continue;

@@ -4,7 +4,7 @@
 
 use crate::{Dropout, TrainingError};
 use frostline_graph::onnx::NodeProto;
-use frostline_graph::{Changes, Links, Model, Shapes, build, from_end};
+use frostline_graph::{GraphChanges, Links, Model, Shapes, build, from_end};
 
 /// Node indices of a norm and the Gather along an outer axis that is the only reader.
 struct Pair {
@@ -25,7 +25,7 @@ pub(crate) fn select_early(suffix: &Model, dropouts: &[Dropout]) -> Result<Optio
         return Ok(None);
     }
     let shapes = suffix.shapes(1)?;
-    let mut changes = Changes::default();
+    let mut changes = GraphChanges::default();
     for Pair { norm, gather } in candidates {
         if let (Some(from), Some(to)) = (nodes.get(norm), nodes.get(gather))
             && let Some(nodes) = swapped(from, to, &shapes)

@@ -5,7 +5,7 @@
 use super::graph::AttentionGraph;
 use frostline_graph::build::{integers, node};
 use frostline_graph::onnx::NodeProto;
-use frostline_graph::{Changes, GraphError, Model};
+use frostline_graph::{GraphChanges, GraphError, Model};
 
 /// Returns the network with transpositions moved across linear layers. A linear layer is a `MatMul` with a
 /// matrix, optionally followed by an `Add` of a vector.
@@ -30,7 +30,7 @@ enum Pass {
 fn changed(model: &Model, pass: Pass) -> Result<Model, GraphError> {
     let mut edit = Edit {
         network: AttentionGraph::new(model)?,
-        changes: Changes::default(),
+        changes: GraphChanges::default(),
     };
     for (index, node) in model.nodes().iter().enumerate() {
         // `None` if the node does not belong to a layer that this pass changes.
@@ -46,7 +46,7 @@ fn changed(model: &Model, pass: Pass) -> Result<Model, GraphError> {
 
 struct Edit<'a> {
     network: AttentionGraph<'a>,
-    changes: Changes,
+    changes: GraphChanges,
 }
 
 struct Linear<'a> {

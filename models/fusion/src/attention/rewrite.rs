@@ -2,7 +2,7 @@ use super::graph::{AttentionGraph, DOMAIN};
 use super::pattern::Attention;
 use super::sources::{Source, permutation};
 use crate::layout::{COPY, Layout, RESHAPE, Step};
-use frostline_graph::Changes;
+use frostline_graph::GraphChanges;
 use frostline_graph::build::{float, int, integers, ints, node};
 use frostline_graph::onnx::{NodeProto, TensorProto};
 
@@ -11,7 +11,7 @@ use frostline_graph::onnx::{NodeProto, TensorProto};
 pub(super) struct Rewrite {
     /// Number of replaced attentions.
     pub(super) count: usize,
-    pub(super) changes: Changes,
+    pub(super) changes: GraphChanges,
 }
 
 struct End<'a> {
