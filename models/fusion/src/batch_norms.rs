@@ -26,7 +26,7 @@ pub fn fold_batch_norms(model: &Model) -> Result<Model, GraphError> {
     let links = Links::of_model(model);
     let mut changes = GraphChanges::default();
     for (index, node) in model.nodes().iter().enumerate() {
-        let Some(layer) = Layer::new(node, &constants) else {
+        let Some(layer) = StoredLayer::new(node, &constants) else {
             continue;
         };
         let mut map = ChannelMap::identity(layer.channels);
@@ -65,7 +65,7 @@ struct Foldable<'a> {
 }
 
 /// Layer with stored weights.
-struct Layer<'a> {
+struct StoredLayer<'a> {
     node: &'a NodeProto,
     output: &'a str,
     weight: &'a TensorProto,
@@ -75,7 +75,7 @@ struct Layer<'a> {
     rank: usize,
 }
 
-impl<'a> Layer<'a> {
+impl<'a> StoredLayer<'a> {
     fn new(node: &'a NodeProto, constants: &Constants<'a>) -> Option<Self> {
         let weight = stored(node, 1, constants)?;
         let channels = match node.standard_operator()? {
