@@ -5,7 +5,7 @@ use crate::host::{Connection, data_url};
 use crate::output::{bytes, print_json, print_table, write_file};
 use crate::train::{model_name, read_model_and_pixels};
 use anyhow::{Result, bail};
-use frostline_report::Cut;
+use frostline_report::CutCost;
 use frostline_trainer::{Guest, HostStudy, StudyJob, frozen_up_to, study};
 use frostline_wire::CutProfile;
 use tokio_util::sync::CancellationToken;
@@ -51,7 +51,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
 /// Returns the figure for `--plot` with the name of the network in the title.
 fn figure(name: &str, study: &HostStudy) -> String {
     let platform = &study.profile.platform;
-    let cuts = study.profile.cuts.iter().map(|cut| Cut {
+    let cuts = study.profile.cuts.iter().map(|cut| CutCost {
         name: cut.name.clone(),
         bytes: cut.bytes_per_sample,
         milliseconds: seconds_alone(cut) * 1e3,
