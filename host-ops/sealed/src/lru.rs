@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// File or subfolder that counts toward the limit of its folder. Entries are ordered by their last use.
+/// File or subfolder of a folder with a size limit. Entries are ordered by last use.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
     /// Time of the last use, for example set by [`touch`](crate::touch).

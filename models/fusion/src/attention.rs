@@ -12,7 +12,7 @@ mod targets;
 use frostline_graph::onnx::{GraphProto, ModelProto, OperatorSetId};
 use frostline_graph::{GraphError, Model};
 use graph::{AttentionGraph, DOMAIN};
-use rewrite::Rewrite;
+use rewrite::AttentionRewrite;
 
 /// First operator set in which `Softmax` normalizes a single axis, and axes are inputs of `Squeeze`.
 const FIRST_OPSET: i64 = 13;
@@ -74,7 +74,7 @@ fn transpositions(model: &Model) -> usize {
 /// Fuses attention without moving other nodes.
 fn fuse_as_written(model: &Model) -> Result<(Model, usize), GraphError> {
     let network = AttentionGraph::new(model)?;
-    let mut rewrite = Rewrite::default();
+    let mut rewrite = AttentionRewrite::default();
     for (index, node) in model.nodes().iter().enumerate() {
         if let Some(attention) = network.attention(index, node) {
             rewrite.replace(&network, &attention);

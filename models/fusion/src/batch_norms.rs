@@ -1,7 +1,7 @@
 use frostline_graph::build::initializer;
 use frostline_graph::onnx::{NodeProto, TensorProto, data_type};
 use frostline_graph::tensors::{from_proto, numbers};
-use frostline_graph::{Changes, ChannelMap, GraphError, Links, Model};
+use frostline_graph::{ChannelMap, GraphChanges, GraphError, Links, Model};
 use frostline_tensor::Tensor;
 use std::collections::HashMap;
 
@@ -24,9 +24,9 @@ pub fn fold_batch_norms(model: &Model) -> Result<Model, GraphError> {
     }
     let constants = model.constants();
     let links = Links::of_model(model);
-    let mut changes = Changes::default();
+    let mut changes = GraphChanges::default();
     for (index, node) in model.nodes().iter().enumerate() {
-        let Some(layer) = Layer::new(node, &constants) else {
+        let Some(layer) = StoredLayer::new(node, &constants) else {
             continue;
         };
         let mut map = ChannelMap::identity(layer.channels);
@@ -65,7 +65,7 @@ struct Foldable<'a> {
 }
 
 /// Layer with stored weights.
-struct Layer<'a> {
+struct StoredLayer<'a> {
     node: &'a NodeProto,
     output: &'a str,
     weight: &'a TensorProto,
@@ -75,7 +75,7 @@ struct Layer<'a> {
     rank: usize,
 }
 
-impl<'a> Layer<'a> {
+impl<'a> StoredLayer<'a> {
     fn new(node: &'a NodeProto, constants: &Constants<'a>) -> Option<Self> {
         let weight = stored(node, 1, constants)?;
         let channels = match node.standard_operator()? {

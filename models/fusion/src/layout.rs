@@ -1,8 +1,8 @@
 //! Layout of tensors. Each axis is a product of named parts.
 
-/// Named axis of attention tensors.
+/// Named part of an axis in attention tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum AxisPart {
     Batch,
     Heads,
     Sequence,
@@ -15,24 +15,24 @@ pub(crate) enum Part {
 /// Part and size. Sizes are at least 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Factor {
-    part: Part,
+    part: AxisPart,
     size: usize,
 }
 
 /// Axes of a tensor, outermost first. The size of an axis is the product of the factors, or 1 if the axis has
 /// no factors.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Layout(Vec<Vec<Factor>>);
+pub(crate) struct AxisLayout(Vec<Vec<Factor>>);
 
 /// Layout operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum LayoutStep {
     /// Changes the axes and keeps the order of the elements. -1 stands for the remaining size.
     Reshape(Vec<i64>),
     Transpose(Vec<i64>),
 }
 
-impl Step {
+impl LayoutStep {
     /// Returns the cost relative to a reshape, which copies nothing on most devices.
     pub(crate) fn cost(&self) -> u32 {
         match self {
@@ -47,8 +47,8 @@ pub(crate) const RESHAPE: u32 = 1;
 /// Cost with a copy of the tensor.
 pub(crate) const COPY: u32 = 3;
 
-impl Layout {
-    pub(crate) fn new<const N: usize>(axes: [&[(Part, usize)]; N]) -> Self {
+impl AxisLayout {
+    pub(crate) fn new<const N: usize>(axes: [&[(AxisPart, usize)]; N]) -> Self {
         Self(
             axes.map(|axis| {
                 let parts = axis.iter().filter(|(_, size)| *size != 1);
@@ -99,7 +99,7 @@ impl Layout {
     pub(crate) fn joint(&self, axis: usize, count: usize, adds: bool) -> Option<Self> {
         let mut axes = self.0.clone();
         let factor = Factor {
-            part: Part::Joint,
+            part: AxisPart::Joint,
             size: count,
         };
         if adds {
@@ -115,7 +115,8 @@ impl Layout {
     /// axis. Returns `None` if the entries are not contiguous on any axis.
     pub(crate) fn entry(&self) -> Option<(usize, usize, Self)> {
         let mut outermost = self.0.iter().map(|axis| axis.first());
-        let axis = outermost.position(|factor| factor.is_some_and(|factor| factor.part == Part::Joint))?;
+        let axis =
+            outermost.position(|factor| factor.is_some_and(|factor| factor.part == AxisPart::Joint))?;
         let mut axes = self.0.clone();
         let rest = axes.get_mut(axis)?;
         rest.remove(0);
@@ -128,7 +129,7 @@ impl Layout {
         self.0
             .iter()
             .map(|axis| {
-                if axis.iter().any(|factor| factor.part == Part::Batch) {
+                if axis.iter().any(|factor| factor.part == AxisPart::Batch) {
                     return -1;
                 }
                 let size: usize = axis.iter().map(|factor| factor.size).product();
@@ -138,13 +139,13 @@ impl Layout {
     }
 
     /// Returns the operations that convert a tensor from this layout to `to`, which has the same parts.
-    pub(crate) fn steps(&self, to: &Self) -> Vec<Step> {
+    pub(crate) fn steps(&self, to: &Self) -> Vec<LayoutStep> {
         if self == to {
             return Vec::new();
         }
         let order: Vec<Factor> = self.0.iter().flatten().copied().collect();
         if to.0.iter().flatten().eq(&order) {
-            return vec![Step::Reshape(to.target())];
+            return vec![LayoutStep::Reshape(to.target())];
         }
         // Adjacent parts are moved as a single axis.
         let mut units: Vec<(usize, Vec<Factor>)> = Vec::new();
@@ -168,14 +169,14 @@ impl Layout {
         if let Some(before) = after.before_transpose(&permutation)
             && *self != before
         {
-            steps.push(Step::Reshape(before.target()));
+            steps.push(LayoutStep::Reshape(before.target()));
         }
         let permutation = permutation
             .into_iter()
             .map(|axis| i64::try_from(axis).unwrap_or(0));
-        steps.push(Step::Transpose(permutation.collect()));
+        steps.push(LayoutStep::Transpose(permutation.collect()));
         if after != *to {
-            steps.push(Step::Reshape(to.target()));
+            steps.push(LayoutStep::Reshape(to.target()));
         }
         steps
     }

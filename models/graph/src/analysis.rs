@@ -2,7 +2,7 @@
 
 use crate::kinds::{Kinds, reads_shape};
 use crate::onnx::NodeProto;
-use crate::values::{Dim, Probes, RowUse, RowUses, Samples};
+use crate::values::{Dim, Probes, RowUse, RowUses, SampleAxis};
 use crate::{GraphError, Links, Model};
 use std::collections::HashSet;
 
@@ -62,7 +62,7 @@ impl<'a> Analysis<'a> {
     /// Returns the shape per sample if the network can be split at this value. The first axis must be the
     /// batch, all other axes must be fixed, and the samples must be independent up to this point.
     pub(crate) fn row_of(&self, name: &str) -> Option<Vec<usize>> {
-        if self.rows.get(name) != RowUse::PerSample(Samples::plain(0)) {
+        if self.rows.get(name) != RowUse::PerSample(SampleAxis::plain(0)) {
             return None;
         }
         let dims = self.probes.dims(name)?;

@@ -3,14 +3,14 @@ use std::collections::HashMap;
 
 /// Changes of a graph.
 #[derive(Default)]
-pub struct Changes {
+pub struct GraphChanges {
     /// New nodes in place of the node with this index.
     replaced: HashMap<usize, Vec<NodeProto>>,
     /// Additional weights.
     pub constants: Vec<TensorProto>,
 }
 
-impl Changes {
+impl GraphChanges {
     /// Replaces a node. New nodes without metadata get its metadata, which identifies the module.
     pub fn replace(&mut self, index: usize, original: &NodeProto, new: impl IntoIterator<Item = NodeProto>) {
         let new = new.into_iter().map(|mut node| {

@@ -2,12 +2,12 @@
 
 use crate::onnx::{NodeProto, data_type};
 use crate::operators;
-use crate::values::{Probes, Sizes};
+use crate::values::{NodeSizes, Probes};
 
 /// Returns the multiply-adds of a node for a batch of the smaller probe size. Operators without multiply-adds
 /// count the elements that they write or, for pools and reductions, read. Returns 0 if a shape is unknown.
 pub(crate) fn work(node: &NodeProto, probes: &Probes) -> f64 {
-    let sizes = Sizes { node, probes };
+    let sizes = NodeSizes { node, probes };
     operators::find(node).map_or_else(|| sizes.touched(), |operator| (operator.work)(&sizes))
 }
 
@@ -159,7 +159,7 @@ const PRICES: &[(&str, [u16; TYPES.len()])] = &[
 /// Returns the processor time of a node for a batch of the smaller probe size, expressed in multiply-adds of
 /// an f32 convolution. Pairs of operator and type that are not in the table have the highest price.
 pub(crate) fn time(node: &NodeProto, probes: &Probes) -> f64 {
-    let sizes = Sizes { node, probes };
+    let sizes = NodeSizes { node, probes };
     let operator = operators::find(node);
     if operator.is_some_and(|operator| operator.reads_shape) {
         return sizes.output();

@@ -30,14 +30,14 @@ pub struct Head {
 pub(crate) struct FoundHead {
     /// Layers in the order of the nodes. Distilled networks have two layers and add the scores; others have
     /// one.
-    pub(crate) layers: Vec<Layer>,
+    pub(crate) layers: Vec<HeadLayer>,
     /// Indices of the nodes after the head, in reverse order.
     pub(crate) tail: Vec<usize>,
 }
 
 /// Layer of a head.
 #[derive(Debug, Clone)]
-pub(crate) struct Layer {
+pub(crate) struct HeadLayer {
     pub(crate) head: Head,
     /// Index of the node.
     pub(crate) index: usize,
@@ -48,7 +48,7 @@ pub(crate) struct Layer {
 }
 
 impl FoundHead {
-    pub(crate) fn first(&self) -> Option<&Layer> {
+    pub(crate) fn first(&self) -> Option<&HeadLayer> {
         self.layers.first()
     }
 }
@@ -81,7 +81,7 @@ fn single<'a>(analysis: &Analysis<'_>, node: &'a NodeProto) -> Option<&'a str> {
 
 /// Returns the two heads with the same number of classes whose scores `node` adds.
 fn sum(analysis: &Analysis<'_>, node: &NodeProto) -> Option<FoundHead> {
-    let mut layers: Vec<Layer> = Vec::new();
+    let mut layers: Vec<HeadLayer> = Vec::new();
     for slot in 0..2 {
         let head = walk(analysis, node.input_name(slot)?).filter(|found| found.tail.is_empty());
         layers.extend(head?.layers);
@@ -128,7 +128,7 @@ fn layer(
     index: usize,
     node: &NodeProto,
     add: Option<(usize, usize)>,
-) -> Option<Layer> {
+) -> Option<HeadLayer> {
     let input = node.input_name(0)?;
     let weight = node.input_name(1)?;
     if analysis.kinds.is_data(weight) || !analysis.kinds.is_data(input) {
@@ -144,7 +144,7 @@ fn layer(
         classes,
         features,
     };
-    Some(Layer {
+    Some(HeadLayer {
         head,
         index,
         kernel: dims.len().saturating_sub(2),

@@ -4,7 +4,7 @@
 use crate::onnx::{NodeProto, data_type};
 use crate::operators;
 use crate::values::{
-    Context, Literal, MOST_ELEMENTS, Probes, RuleResult, Unresolved, Value, Values, mismatch,
+    Context, InferredValue, InferredValues, Literal, MOST_ELEMENTS, Probes, RuleResult, Unresolved, mismatch,
 };
 use crate::{GraphError, Model};
 
@@ -12,7 +12,7 @@ use crate::{GraphError, Model};
 /// from using long shapes everywhere.
 const MOST_AXES: usize = 64;
 
-impl Values {
+impl InferredValues {
     pub(crate) fn infer(model: &Model, batch: usize) -> Result<Self, GraphError> {
         let mut values = Self::start(model, batch)?;
         for node in model.nodes() {
@@ -34,7 +34,7 @@ impl Values {
         };
         let mut outputs = outputs.into_iter();
         for name in &node.output {
-            let value = outputs.next().unwrap_or(Value::UNKNOWN);
+            let value = outputs.next().unwrap_or(InferredValue::UNKNOWN);
             if !name.is_empty() {
                 self.insert(name, value);
             }
@@ -51,7 +51,7 @@ impl Probes {
 }
 
 /// Infers the outputs of a node, including the elements of the first output if possible.
-fn outputs(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn outputs(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     let operator = operators::find(context.node).ok_or(Unresolved::Unknown)?;
     let mut outputs = (operator.shape)(context)?;
     let mut shapes = outputs.iter().filter_map(|output| output.dims.as_ref());
@@ -67,7 +67,7 @@ fn outputs(context: &Context<'_>) -> RuleResult<Vec<Value>> {
 }
 
 /// Returns the elements of a node's first output if there are few and they follow from known inputs.
-fn computed(context: &Context<'_>, rule: operators::LiteralRule, output: &Value) -> Option<Literal> {
+fn computed(context: &Context<'_>, rule: operators::LiteralRule, output: &InferredValue) -> Option<Literal> {
     let dims = output.dims.as_deref()?;
     let elements = dims.iter().try_fold(1_usize, |all, &dim| all.checked_mul(dim))?;
     if elements > MOST_ELEMENTS {

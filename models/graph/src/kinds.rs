@@ -7,9 +7,9 @@ use crate::operators;
 use std::collections::HashMap;
 
 /// Dependency of a value. The variants are ordered. The kind of a node's outputs is the maximum kind of the
-/// inputs, or [`Kind::Shape`] if that is less and the node only reads shapes.
+/// inputs, or [`ValueKind::Shape`] if that is less and the node only reads shapes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum ValueKind {
     /// Depends on weights only.
     Constant,
     /// Depends on the shape of the input, but not on its elements.
@@ -25,14 +25,14 @@ pub(crate) fn reads_shape(node: &NodeProto) -> bool {
 
 /// Kinds of all values in a model.
 #[derive(Debug, Clone)]
-pub(crate) struct Kinds(HashMap<String, Kind>);
+pub(crate) struct Kinds(HashMap<String, ValueKind>);
 
 impl Kinds {
     pub(crate) fn infer(model: &Model) -> Self {
         let mut kinds = Self(
             model
                 .inputs()
-                .map(|input| (input.name.clone(), Kind::Data))
+                .map(|input| (input.name.clone(), ValueKind::Data))
                 .collect(),
         );
         for node in model.nodes() {
@@ -40,9 +40,9 @@ impl Kinds {
                 .into_iter()
                 .map(|name| kinds.get(name))
                 .max()
-                .unwrap_or(Kind::Constant);
+                .unwrap_or(ValueKind::Constant);
             let kind = if reads_shape(node) {
-                kind.min(Kind::Shape)
+                kind.min(ValueKind::Shape)
             } else {
                 kind
             };
@@ -54,11 +54,11 @@ impl Kinds {
     }
 
     /// Returns the kind of a value. Values without a producer are weights.
-    pub(crate) fn get(&self, name: &str) -> Kind {
-        self.0.get(name).copied().unwrap_or(Kind::Constant)
+    pub(crate) fn get(&self, name: &str) -> ValueKind {
+        self.0.get(name).copied().unwrap_or(ValueKind::Constant)
     }
 
     pub(crate) fn is_data(&self, name: &str) -> bool {
-        self.get(name) == Kind::Data
+        self.get(name) == ValueKind::Data
     }
 }

@@ -54,7 +54,7 @@ mod values;
 mod write;
 
 pub use admission::{Footprint, Inadmissible, MemoryBound, ModelLimits, RefusedCut};
-pub use changes::Changes;
+pub use changes::GraphChanges;
 pub use channel_map::ChannelMap;
 pub use contract::Interface;
 pub use cut::Cut;
@@ -70,7 +70,7 @@ pub use operators::Effort;
 pub use shapes::{Shapes, ValueShape};
 pub use similar::{list_first, similar};
 pub use values::from_end;
-pub use write::{ONE_FILE, Parts, Staged};
+pub use write::{EncodedModel, ONE_FILE, Staged};
 
 #[cfg(test)]
 mod tests;

@@ -34,15 +34,15 @@ impl Model {
         let trained = TrainedPart::find(&model, freeze)?;
         let mut owned = Owned::new(&model, &trained);
         for (index, node) in model.nodes().iter().enumerate() {
-            owned.add(node, trained.part(index))?;
+            owned.add(node, trained.needed_by(index))?;
         }
         self.with_graph(owned.finish())
     }
 }
 
-/// Part of the network to which a node belongs.
+/// Layers that need a node.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum NeededBy {
     Frozen,
     /// Computes a value for frozen and for trained layers.
     Both,
@@ -68,11 +68,11 @@ impl TrainedPart {
         })
     }
 
-    fn part(&self, index: usize) -> Part {
+    fn needed_by(&self, index: usize) -> NeededBy {
         match (self.frozen.contains(&index), self.trained.contains(&index)) {
-            (true, true) => Part::Both,
-            (false, true) => Part::Trained,
-            _ => Part::Frozen,
+            (true, true) => NeededBy::Both,
+            (false, true) => NeededBy::Trained,
+            _ => NeededBy::Frozen,
         }
     }
 }
@@ -117,7 +117,7 @@ impl<'a> Owned<'a> {
     fn new(model: &'a Model, trained: &TrainedPart) -> Self {
         let graph = model.graph().clone();
         let nodes = model.nodes().iter().enumerate();
-        let frozen = nodes.filter(|(index, _)| trained.part(*index) != Part::Trained);
+        let frozen = nodes.filter(|(index, _)| trained.needed_by(*index) != NeededBy::Trained);
         let stored = graph.initializer.iter();
         Self {
             nodes: Vec::with_capacity(graph.node.len()),
@@ -134,11 +134,11 @@ impl<'a> Owned<'a> {
         }
     }
 
-    fn add(&mut self, node: &NodeProto, part: Part) -> Result<(), GraphError> {
-        match part {
-            Part::Frozen => self.nodes.push(node.clone()),
-            Part::Trained => self.add_trained(node.clone())?,
-            Part::Both => {
+    fn add(&mut self, node: &NodeProto, needed_by: NeededBy) -> Result<(), GraphError> {
+        match needed_by {
+            NeededBy::Frozen => self.nodes.push(node.clone()),
+            NeededBy::Trained => self.add_trained(node.clone())?,
+            NeededBy::Both => {
                 self.nodes.push(node.clone());
                 if node
                     .input

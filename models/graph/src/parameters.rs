@@ -32,7 +32,7 @@ impl Model {
         let stored = self.graph().initializer.iter();
         let stored =
             stored.filter(|weight| is_float(weight.data_type) && !tables.contains(weight.name.as_str()));
-        let mut search = Search {
+        let mut search = ParameterSearch {
             derived: stored
                 .map(|weight| (weight.name.as_str(), Derived::stored(weight)))
                 .collect(),
@@ -94,12 +94,12 @@ struct Derived<'a> {
 #[derive(Clone)]
 struct Leaf<'a> {
     weight: &'a TensorProto,
-    role: Role,
+    role: WeightRole,
 }
 
 /// Roles of tensors from which a weight is computed. If several apply, the last one in this order counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Role {
+enum WeightRole {
     /// First operand of a product. This is a factor of a weight (low-rank adapters), unless an activation
     /// follows.
     Factor,
@@ -110,7 +110,7 @@ enum Role {
 
 impl<'a> Derived<'a> {
     fn stored(weight: &'a TensorProto) -> Self {
-        let role = Role::Weight;
+        let role = WeightRole::Weight;
         Self {
             leaves: vec![Leaf { weight, role }],
             same_elements: true,
@@ -118,14 +118,14 @@ impl<'a> Derived<'a> {
     }
 }
 
-struct Search<'a> {
+struct ParameterSearch<'a> {
     /// Values by name that do not depend on data.
     derived: HashMap<&'a str, Derived<'a>>,
     /// Products with a parameter. A later node can add the bias.
     products: HashSet<&'a str>,
 }
 
-impl<'a> Search<'a> {
+impl<'a> ParameterSearch<'a> {
     /// Returns the parameters that the next node reads, and collects the ones that a value without data is
     /// computed from.
     fn read(&mut self, node: &'a NodeProto, is_data: bool) -> Vec<&'a TensorProto> {
@@ -156,7 +156,7 @@ impl<'a> Search<'a> {
         let derived = self.operands(node).filter(|(_, operand)| !operand.same_elements);
         let leaves = derived.flat_map(|(_, operand)| &operand.leaves);
         let leaves = leaves
-            .filter(|leaf| leaf.role != Role::Fixed)
+            .filter(|leaf| leaf.role != WeightRole::Fixed)
             .map(|leaf| leaf.weight);
         let found: Vec<_> = read.into_iter().map(|(_, weight)| weight).chain(leaves).collect();
         if operator.head == HeadPart::Product && !found.is_empty() {
@@ -218,11 +218,11 @@ impl<'a> Search<'a> {
                         continue;
                     }
                     if is_product && slot == 0 {
-                        role = Role::Factor;
+                        role = WeightRole::Factor;
                     }
                 }
-                if role == Role::Factor && operator.activates {
-                    role = Role::Fixed;
+                if role == WeightRole::Factor && operator.activates {
+                    role = WeightRole::Fixed;
                 }
                 match leaves
                     .iter_mut()

@@ -7,11 +7,11 @@
 
 use crate::onnx::{DimensionValue, GraphProto, NodeProto, TensorProto, ValueInfo};
 use crate::reshaping::sizes_of_batch;
-use crate::values::{Dim, Probes, RowUse, RowUses, Samples, Values, axis_of, signed};
+use crate::values::{Dim, InferredValues, Probes, RowUse, RowUses, SampleAxis, axis_of, signed};
 use crate::{GraphError, Model, build};
 
 pub(crate) fn open_batch(model: &Model) -> Result<Model, GraphError> {
-    let one = Values::infer(model, 1)?;
+    let one = InferredValues::infer(model, 1)?;
     let mut graph = model.graph().clone();
     let nodes = std::mem::take(&mut graph.node);
     graph.value_info.clear();
@@ -62,7 +62,7 @@ fn refused(node: &NodeProto, why: impl std::fmt::Display) -> GraphError {
 
 struct Opening {
     /// Values of the network for one sample.
-    one: Values,
+    one: InferredValues,
     probes: Probes,
     rows: RowUses,
     graph: GraphProto,
@@ -127,7 +127,8 @@ impl Opening {
             RowUse::PerSample(samples) => Some((name.clone(), samples)),
             _ => None,
         });
-        let Some((source, samples)) = joined.filter(|(_, samples)| *samples == Samples::plain(samples.axis))
+        let Some((source, samples)) =
+            joined.filter(|(_, samples)| *samples == SampleAxis::plain(samples.axis))
         else {
             return Ok(());
         };
@@ -203,7 +204,7 @@ impl Opening {
 /// Returns the axis of `after` for the samples of a value with dimensions `dims`. `after` is the target with
 /// a batch of 1. The row-major order leaves few choices. An axis of size 1 is preferred, followed by the
 /// current axis of the samples. The function avoids the last axis, because it contains the features.
-fn open_axis(dims: &[Dim], samples: Samples, after: &[usize]) -> Option<usize> {
+fn open_axis(dims: &[Dim], samples: SampleAxis, after: &[usize]) -> Option<usize> {
     (0..after.len())
         .filter(|&axis| fits(dims, samples, after, axis) == Some(true))
         .min_by_key(|axis| {
@@ -219,7 +220,7 @@ fn open_axis(dims: &[Dim], samples: Samples, after: &[usize]) -> Option<usize> {
 
 /// Returns true if the samples of a value with dimensions `dims` can be along `axis` of `after`. Returns
 /// `None` if the steps outside the batch do not fit this axis.
-fn fits(dims: &[Dim], samples: Samples, after: &[usize], axis: usize) -> Option<bool> {
+fn fits(dims: &[Dim], samples: SampleAxis, after: &[usize], axis: usize) -> Option<bool> {
     let outside = samples.steps_outside(dims)?;
     let before = after
         .iter()

@@ -2,7 +2,7 @@
 //! from a mask with an element per token. If a cut contains the small one, the nodes between them are repeated.
 
 use crate::analysis::Analysis;
-use crate::kinds::Kind;
+use crate::kinds::ValueKind;
 use crate::onnx::NodeProto;
 use crate::onnx::data_type::is_float;
 use crate::operators;
@@ -50,7 +50,7 @@ impl<'a> Repeated<'a> {
         operators::find(node).is_some_and(|operator| operator.versions.is_some())
             && !node.input.iter().any(|name| {
                 let elements = probes.small_dims(name).map(|dims| dims.iter().product::<usize>());
-                let is_constant = self.analysis.kinds.get(name) == Kind::Constant;
+                let is_constant = self.analysis.kinds.get(name) == ValueKind::Constant;
                 is_constant && is_float(probes.data_type(name)) && elements != Some(1)
             })
     }

@@ -1,7 +1,7 @@
 //! Replaces the classifier head of a network.
 
 use crate::analysis::Analysis;
-use crate::head::{EXPECTED, FoundHead, Layer, find, inputs};
+use crate::head::{EXPECTED, FoundHead, HeadLayer, find, inputs};
 use crate::initialize::Normal;
 use crate::model::{casts_floats, stored_tensors};
 use crate::network::obstacle;
@@ -60,7 +60,7 @@ impl Model {
             code if data_type::is_float(code) => code,
             _ => data_type::FLOAT,
         };
-        let mut edit = Edit {
+        let mut edit = HeadEdit {
             graph: self.graph().clone(),
             names: every_name(self.graph()),
             found,
@@ -140,7 +140,7 @@ pub(crate) fn fresh(name: &str, names: &mut HashSet<String>) -> String {
     free
 }
 
-struct Edit<'a> {
+struct HeadEdit<'a> {
     graph: GraphProto,
     names: HashSet<String>,
     found: FoundHead,
@@ -151,10 +151,10 @@ struct Edit<'a> {
     dtype: DType,
 }
 
-impl Edit<'_> {
+impl HeadEdit<'_> {
     /// Returns the name of a new weight. If only this layer reads the old weight, the old one is removed and
     /// its name is reused.
-    fn name_for(&mut self, layer: &Layer, old: Option<&str>, role: &str) -> String {
+    fn name_for(&mut self, layer: &HeadLayer, old: Option<&str>, role: &str) -> String {
         if let Some(old) = old {
             let readers = self
                 .graph
@@ -186,7 +186,7 @@ impl Edit<'_> {
         Ok(())
     }
 
-    fn replace_layer(&mut self, layer: &Layer, seed: u64) -> Result<(), GraphError> {
+    fn replace_layer(&mut self, layer: &HeadLayer, seed: u64) -> Result<(), GraphError> {
         let classes = self.classes;
         let features = layer.head.features;
         let count = classes.checked_mul(features);
@@ -232,7 +232,7 @@ impl Edit<'_> {
     }
 
     /// Reads the weights and the bias of a layer. Returns `None` if the network computes them.
-    fn rows(&self, layer: &Layer, node: &NodeProto, by_feature: bool) -> Option<Rows> {
+    fn rows(&self, layer: &HeadLayer, node: &NodeProto, by_feature: bool) -> Option<HeadWeights> {
         let classes = layer.head.classes;
         let features = layer.head.features;
         let weight = self.numbers(node.input_name(1)?)?;
@@ -253,7 +253,7 @@ impl Edit<'_> {
                 several => several.to_vec(),
             },
         };
-        Some(Rows {
+        Some(HeadWeights {
             weight: if by_feature {
                 transposed(&weight, classes)
             } else {
@@ -264,7 +264,7 @@ impl Edit<'_> {
         })
     }
 
-    fn replace_bias(&mut self, layer: &Layer, node: &NodeProto, bias: Tensor) {
+    fn replace_bias(&mut self, layer: &HeadLayer, node: &NodeProto, bias: Tensor) {
         let (index, slot) = match (node.op_type.as_str(), layer.add) {
             ("MatMul", Some(add)) => add,
             ("MatMul", None) => {
@@ -285,7 +285,7 @@ impl Edit<'_> {
     }
 
     /// Inserts an `Add` with the bias. Exporters drop a bias of zeros together with its `Add`.
-    fn insert_bias(&mut self, layer: &Layer, node: &NodeProto, bias: &Tensor) {
+    fn insert_bias(&mut self, layer: &HeadLayer, node: &NodeProto, bias: &Tensor) {
         let scores = node.output_name(0).unwrap_or_default().to_owned();
         let product = fresh(&format!("{scores}/product"), &mut self.names);
         let name = self.name_for(layer, None, "bias");
@@ -444,14 +444,14 @@ impl Edit<'_> {
 }
 
 /// Weights and bias, grouped by class.
-struct Rows {
+struct HeadWeights {
     /// Row-major matrix `[classes, features]`.
     weight: Vec<f32>,
     bias: Vec<f32>,
     features: usize,
 }
 
-impl Rows {
+impl HeadWeights {
     fn copy(&self, class: usize, weight: &mut [f32], bias: &mut f32) -> Result<(), GraphError> {
         let row = self.weight.chunks(self.features.max(1)).nth(class);
         let (Some(row), Some(shift)) = (row.filter(|row| row.len() == weight.len()), self.bias.get(class))

@@ -3,7 +3,7 @@
 
 use crate::form::read_names;
 use crate::onnx::NodeProto;
-use crate::values::{Probes, RowUse, RowUses, RowView, Samples};
+use crate::values::{Probes, RowUse, RowUses, RowView, SampleAxis};
 use crate::{operators, positions};
 
 impl RowUses {
@@ -62,8 +62,8 @@ fn settle(name: &str, row_use: RowUse, probes: &Probes) -> RowUse {
     }
     let samples = match row_use {
         RowUse::PerSample(samples) => samples,
-        RowUse::Position(position) => Samples::plain(position.axis),
-        RowUse::Index(axis) => Samples::plain(axis),
+        RowUse::Position(position) => SampleAxis::plain(position.axis),
+        RowUse::Index(axis) => SampleAxis::plain(axis),
         RowUse::Independent | RowUse::Mixed => return row_use,
     };
     match probes.dims(name) {

@@ -1,4 +1,4 @@
-use crate::values::{Literal, Values};
+use crate::values::{InferredValues, Literal};
 use crate::{GraphError, Model};
 
 /// A value's element type and dimensions.
@@ -12,7 +12,7 @@ pub struct ValueShape {
 
 /// Shapes of all values for a single batch size.
 #[derive(Debug, Clone)]
-pub struct Shapes(Values);
+pub struct Shapes(InferredValues);
 
 impl Shapes {
     /// Returns the shape of the value. Returns `None` for unknown names and if the value depends on an
@@ -53,6 +53,6 @@ impl Model {
     /// # Errors
     /// Returns [`GraphError::Shape`] if the inputs of a node do not fit its operator at this batch size.
     pub fn shapes(&self, batch: usize) -> Result<Shapes, GraphError> {
-        Values::infer(self, batch).map(Shapes)
+        InferredValues::infer(self, batch).map(Shapes)
     }
 }

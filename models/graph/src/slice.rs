@@ -43,18 +43,18 @@ impl Model {
                 to: to.into(),
             });
         }
-        let part = Part::between(&analysis, from, to)?;
-        part.into_model(&analysis, from, to)
+        let content = SliceContent::between(&analysis, from, to)?;
+        content.into_model(&analysis, from, to)
     }
 }
 
 /// Nodes and additional weights of a slice. The keys are indices in the original model.
-struct Part {
+struct SliceContent {
     nodes: BTreeMap<usize, Vec<NodeProto>>,
     weights: Vec<crate::onnx::TensorProto>,
 }
 
-impl Part {
+impl SliceContent {
     /// Collects the nodes that carry data from `from` to `to`, including nodes that compute shapes and
     /// constants.
     fn between(analysis: &Analysis<'_>, from: &str, to: &str) -> Result<Self, GraphError> {

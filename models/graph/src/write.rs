@@ -34,22 +34,22 @@ impl Model {
     }
 
     /// Encodes the model as an ONNX file. If it would exceed `limit` bytes, its weights become a second part
-    /// with the name [`Parts::WEIGHTS`], which engines can read from memory. All readers support a limit of
+    /// with the name [`EncodedModel::WEIGHTS`], which engines can read from memory. All readers support a limit of
     /// [`ONE_FILE`].
     ///
     /// # Errors
     /// Returns [`GraphError::TooLarge`] if the model exceeds 2 GiB without these weights.
-    pub fn to_parts(&self, limit: usize) -> Result<Parts, GraphError> {
+    pub fn to_parts(&self, limit: usize) -> Result<EncodedModel, GraphError> {
         let mut proto = self.clone().into_proto();
         let mut weights = None;
         if proto.encoded_len() > limit {
             let mut moved = Vec::new();
-            move_out(&mut initializers(&mut proto), Parts::WEIGHTS, &mut moved)
-                .map_err(|source| failed(Path::new(Parts::WEIGHTS), source))?;
+            move_out(&mut initializers(&mut proto), EncodedModel::WEIGHTS, &mut moved)
+                .map_err(|source| failed(Path::new(EncodedModel::WEIGHTS), source))?;
             weights = Some(moved.into());
         }
         let model = encoded(&proto)?;
-        Ok(Parts { model, weights })
+        Ok(EncodedModel { model, weights })
     }
 
     /// Returns the SHA-256 of [`Model::to_bytes`] in lowercase hex.
@@ -148,15 +148,15 @@ fn encoded(proto: &ModelProto) -> Result<Vec<u8>, GraphError> {
 
 /// Encoded model with included or separate weights.
 #[derive(Debug, Clone)]
-pub struct Parts {
+pub struct EncodedModel {
     /// Bytes of the ONNX file.
     pub model: Vec<u8>,
-    /// Bytes of the file to which the model refers as [`Parts::WEIGHTS`], or `None` if the weights are
+    /// Bytes of the file to which the model refers as [`EncodedModel::WEIGHTS`], or `None` if the weights are
     /// included.
     pub weights: Option<Arc<[u8]>>,
 }
 
-impl Parts {
+impl EncodedModel {
     /// Location in the model that refers to its separate weights.
     pub const WEIGHTS: &str = "weights";
 }

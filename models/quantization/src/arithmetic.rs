@@ -4,12 +4,12 @@ use crate::{Range, WeightBits};
 
 /// Quantization parameters of an activation. An integer represents `(integer - zero_point) * scale`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Affine {
+pub(crate) struct ActivationScale {
     pub(crate) scale: f32,
     pub(crate) zero_point: u8,
 }
 
-impl Affine {
+impl ActivationScale {
     /// Returns the parameters for `range`, widened to include zero, which padding and activation functions
     /// need exactly. If the range is empty or too small for a normal scale, the scale is 1 and the zero point
     /// 0.

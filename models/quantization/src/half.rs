@@ -123,7 +123,7 @@ pub fn to_f16(model: &Model) -> Result<Model, GraphError> {
     if inputs.chain(stored).chain(made).any(|name| is_half(name)) {
         return Ok(model.clone());
     }
-    let mut rewrite = Rewrite::new(model, shapes);
+    let mut rewrite = HalfRewrite::new(model, shapes);
     let mut is_changed = false;
     for node in model.nodes() {
         let converts = rewrite.converts(node)?;
@@ -162,7 +162,7 @@ pub fn to_f16(model: &Model) -> Result<Model, GraphError> {
 
 /// The converted graph under construction. The f32 form of a value keeps the name of the value, and the f16
 /// form has the name with a suffix. Either form is added when a node first reads it.
-struct Rewrite<'a> {
+struct HalfRewrite<'a> {
     opset: i64,
     shapes: Shapes,
     /// Suffix of the names of f16 forms.
@@ -182,7 +182,7 @@ struct Rewrite<'a> {
     weights: Vec<TensorProto>,
 }
 
-impl<'a> Rewrite<'a> {
+impl<'a> HalfRewrite<'a> {
     fn new(model: &'a Model, shapes: Shapes) -> Self {
         let graph = model.graph();
         let inputs: HashSet<&str> = model.inputs().map(|input| input.name.as_str()).collect();

@@ -1,6 +1,6 @@
 //! Rewrites a network into a quantized network.
 
-use crate::arithmetic::{Affine, IntegerWeights, quantize_weights};
+use crate::arithmetic::{ActivationScale, IntegerWeights, quantize_weights};
 use crate::layers::{Layer, Layers};
 use crate::{QuantizationError, Ranges, Scheme, WeightBits};
 use frostline_graph::Model;
@@ -35,7 +35,7 @@ pub fn quantize(
     scheme: &Scheme,
 ) -> Result<Quantized, QuantizationError> {
     let layers = Layers::up_to(model, freeze)?;
-    let mut rewrite = Rewrite {
+    let mut rewrite = Int8Rewrite {
         parameters: parameters(&layers.quantized_values(scheme), ranges)?,
         weights_precision: scheme.weights,
         input: model.input_name()?,
@@ -68,7 +68,7 @@ pub fn quantize(
 
 /// Scale and zero point, with the value that names the stored tensors. Values with the same range share the
 /// tensors.
-type Parameters<'a> = (&'a str, Affine);
+type Parameters<'a> = (&'a str, ActivationScale);
 
 fn parameters<'a>(
     quantized: &BTreeMap<&'a str, &'a str>,
@@ -85,12 +85,12 @@ fn parameters<'a>(
                     tensor: source.to_owned(),
                 });
             }
-            Ok((value, (source, Affine::from_range(range))))
+            Ok((value, (source, ActivationScale::from_range(range))))
         })
         .collect()
 }
 
-struct Rewrite<'a> {
+struct Int8Rewrite<'a> {
     parameters: BTreeMap<&'a str, Parameters<'a>>,
     weights_precision: WeightBits,
     input: &'a str,
@@ -100,7 +100,7 @@ struct Rewrite<'a> {
     weights: Vec<TensorProto>,
 }
 
-impl<'a> Rewrite<'a> {
+impl<'a> Int8Rewrite<'a> {
     /// Quantizes the network's input, which keeps its name.
     fn quantize_input(&mut self) {
         let Some(parameters) = self.parameters.get(self.input).copied() else {

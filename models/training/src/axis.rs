@@ -2,7 +2,7 @@
 
 /// Spatial axis.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Axis {
+pub(crate) struct SpatialAxis {
     pub(crate) input: usize,
     pub(crate) output: usize,
     pub(crate) kernel: usize,
@@ -14,7 +14,7 @@ pub(crate) struct Axis {
     pub(crate) end: usize,
 }
 
-impl Axis {
+impl SpatialAxis {
     /// Number of positions from the first to the last tap.
     pub(crate) fn span(&self) -> usize {
         self.kernel.saturating_sub(1) * self.dilation + 1

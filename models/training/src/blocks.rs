@@ -1,4 +1,4 @@
-use crate::axis::{Axis, coordinates};
+use crate::axis::{SpatialAxis, coordinates};
 
 /// Approximate number of output positions in a block. Blocks of this size are small enough that a channel's
 /// kernel, spread into a matrix, is mostly nonzero, and large enough for matrix products to pay off.
@@ -14,12 +14,12 @@ pub(crate) struct Blocks {
 /// Spatial axis with the number of blocks along it.
 #[derive(Debug, Clone, Copy)]
 struct BlockAxis {
-    axis: Axis,
+    axis: SpatialAxis,
     count: usize,
 }
 
 impl Blocks {
-    pub(crate) fn new(axes: &[Axis]) -> Self {
+    pub(crate) fn new(axes: &[SpatialAxis]) -> Self {
         let rank = axes.len().max(1);
         let side = (1..=BLOCK_POSITIONS)
             .rev()
@@ -194,7 +194,7 @@ impl BlockAxis {
     /// Returns the tap that connects the input place `seen` to the output place `made`, or `None` if the
     /// window of `made` does not read it.
     fn tap(&self, seen: usize, made: usize) -> Option<usize> {
-        let Axis {
+        let SpatialAxis {
             kernel,
             stride,
             dilation,
@@ -221,7 +221,7 @@ mod tests {
             ((9, 3), (2, 4, 1), 1),
             ((150, 75), (7, 2, 1), 3),
         ] {
-            let axis = Axis {
+            let axis = SpatialAxis {
                 input,
                 output,
                 kernel,

@@ -1,15 +1,15 @@
 use crate::TrainingError;
-use crate::source::Source;
-use crate::tape::{Form, Tape, Value};
+use crate::source::SourceGraph;
+use crate::tape::{Tape, TensorForm, Value};
 use frostline_graph::from_end;
 use frostline_graph::onnx::NodeProto;
 use frostline_graph::onnx::data_type::is_float;
 use frostline_graph::tensors::{from_proto, numbers};
 
 /// Node of the suffix with operands and output shape, passed to a rule.
-pub(crate) struct Call<'a> {
+pub(crate) struct NodeCall<'a> {
     pub(crate) node: &'a NodeProto,
-    pub(crate) source: &'a Source<'a>,
+    pub(crate) source: &'a SourceGraph<'a>,
     /// Floating-point operands by input slot.
     pub(crate) operands: Vec<Option<Value>>,
     /// Tensors of all other operands by input slot, which never need gradients.
@@ -18,7 +18,7 @@ pub(crate) struct Call<'a> {
     pub(crate) output_shape: Vec<usize>,
 }
 
-impl Call<'_> {
+impl NodeCall<'_> {
     /// Returns the version of the ONNX operators that the node is written for.
     pub(crate) fn opset(&self) -> i64 {
         self.source.suffix.opset()
@@ -30,7 +30,7 @@ impl Call<'_> {
     }
 
     /// Returns the node's output, stored in `tensor` in `form`. It needs a gradient if an operand does.
-    pub(crate) fn output(&self, form: Form, tensor: String) -> Value {
+    pub(crate) fn output(&self, form: TensorForm, tensor: String) -> Value {
         Value::new(&self.output_shape, form, tensor, self.is_differentiable())
     }
 

@@ -4,10 +4,10 @@
 
 use crate::{Dropout, TrainingError};
 use frostline_graph::onnx::NodeProto;
-use frostline_graph::{Changes, Links, Model, Shapes, build, from_end};
+use frostline_graph::{GraphChanges, Links, Model, Shapes, build, from_end};
 
 /// Node indices of a norm and the Gather along an outer axis that is the only reader.
-struct Pair {
+struct GatheredNorm {
     norm: usize,
     gather: usize,
 }
@@ -19,14 +19,14 @@ pub(crate) fn select_early(suffix: &Model, dropouts: &[Dropout]) -> Result<Optio
     let nodes = suffix.nodes();
     let links = Links::of_model(suffix);
     let norms = nodes.iter().enumerate();
-    let candidates = norms.filter_map(|(norm, node)| pair(&links, norm, node, dropouts));
-    let candidates: Vec<Pair> = candidates.collect();
+    let candidates = norms.filter_map(|(norm, node)| gathered_norm(&links, norm, node, dropouts));
+    let candidates: Vec<GatheredNorm> = candidates.collect();
     if candidates.is_empty() {
         return Ok(None);
     }
     let shapes = suffix.shapes(1)?;
-    let mut changes = Changes::default();
-    for Pair { norm, gather } in candidates {
+    let mut changes = GraphChanges::default();
+    for GatheredNorm { norm, gather } in candidates {
         if let (Some(from), Some(to)) = (nodes.get(norm), nodes.get(gather))
             && let Some(nodes) = swapped(from, to, &shapes)
         {
@@ -39,7 +39,12 @@ pub(crate) fn select_early(suffix: &Model, dropouts: &[Dropout]) -> Result<Optio
     Ok(Some(suffix.with_graph(graph)?))
 }
 
-fn pair(links: &Links<'_>, norm: usize, node: &NodeProto, dropouts: &[Dropout]) -> Option<Pair> {
+fn gathered_norm(
+    links: &Links<'_>,
+    norm: usize,
+    node: &NodeProto,
+    dropouts: &[Dropout],
+) -> Option<GatheredNorm> {
     if node.standard_operator() != Some("LayerNormalization") {
         return None;
     }
@@ -52,7 +57,7 @@ fn pair(links: &Links<'_>, norm: usize, node: &NodeProto, dropouts: &[Dropout]) 
     let gather = links.only_reader(output)?;
     let reader = links.node(gather)?;
     let reads = reader.standard_operator() == Some("Gather") && reader.input_name(0) == Some(output);
-    reads.then_some(Pair { norm, gather })
+    reads.then_some(GatheredNorm { norm, gather })
 }
 
 /// Returns the Gather of the norm's input and the norm of the result, or `None` if the Gather selects along a

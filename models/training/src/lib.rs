@@ -109,7 +109,7 @@ mod winograd;
 
 pub use error::TrainingError;
 pub use loss::Loss;
-pub use mask::Mask;
+pub use mask::DropoutMask;
 pub use memory::StepMemory;
 pub use micro_batch::CpuSteps;
 pub use mode::{BatchNorm, Dropout};

@@ -1,7 +1,7 @@
 use crate::TrainingError;
 use crate::emitter::Emitter;
 use crate::range::{above_zero, fraction, not_negative};
-use crate::source::Source;
+use crate::source::SourceGraph;
 use frostline_graph::build;
 use frostline_tensor::DType;
 
@@ -68,7 +68,7 @@ impl Loss {
     }
 
     /// Returns the type and shape of the targets.
-    pub(crate) fn targets(&self, source: &Source<'_>) -> (DType, Vec<usize>) {
+    pub(crate) fn targets(&self, source: &SourceGraph<'_>) -> (DType, Vec<usize>) {
         if self.takes_classes() {
             (DType::I64, vec![source.batch])
         } else {
@@ -97,7 +97,7 @@ impl Loss {
     pub(crate) fn emit(
         &self,
         emit: &mut Emitter,
-        source: &Source<'_>,
+        source: &SourceGraph<'_>,
         logits: &str,
         targets: &str,
     ) -> LossTensors {
@@ -140,7 +140,7 @@ pub(crate) struct LossTensors {
 }
 
 /// Converts `labels`, `i64[batch]`, to `[batch, classes]` with elements 0 and 1.
-fn one_hot(emit: &mut Emitter, source: &Source<'_>, labels: &str) -> String {
+fn one_hot(emit: &mut Emitter, source: &SourceGraph<'_>, labels: &str) -> String {
     let column = emit.reshape(labels, &[source.batch, 1]);
     let every_class = emit.ints((0..source.classes).map(|class| class as i64));
     let chosen = emit.node("Equal", &[&column, &every_class], vec![]);
@@ -196,7 +196,7 @@ fn cross_entropy(
 /// - target`, the weight of a sample's output, this equals `(1 - target)·x + w·softplus(-x)`.
 fn binary_cross_entropy(
     emit: &mut Emitter,
-    source: &Source<'_>,
+    source: &SourceGraph<'_>,
     logits: &str,
     targets: &str,
     positive: Option<&[f64]>,
@@ -240,7 +240,7 @@ fn softplus(emit: &mut Emitter, tensor: &str) -> String {
     emit.add(&above, &rest)
 }
 
-fn mean_squared(emit: &mut Emitter, source: &Source<'_>, outputs: &str, targets: &str) -> LossTensors {
+fn mean_squared(emit: &mut Emitter, source: &SourceGraph<'_>, outputs: &str, targets: &str) -> LossTensors {
     let count = emit.scalar((source.batch * source.classes) as f64);
     let difference = emit.sub(outputs, targets);
     let square = emit.mul(&difference, &difference);

@@ -12,7 +12,7 @@ const STREAM: u64 = 3 << 62;
 
 /// Graph input for the factors of a dropout: 0 for a dropped element, otherwise `1 / (1 - ratio)`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Mask {
+pub struct DropoutMask {
     /// Name of the input.
     pub input: String,
     /// Shape of the input.
@@ -23,7 +23,7 @@ pub struct Mask {
     pub(crate) dropout: Dropout,
 }
 
-impl Mask {
+impl DropoutMask {
     /// Draws the mask of step `step` for the rows of the batch after the first `before`. Concatenated masks
     /// of micro-batches are equal to the mask of the entire batch.
     ///

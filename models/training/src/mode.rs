@@ -21,7 +21,7 @@ pub enum BatchNorm {
 
 /// Dropout at a tensor: elements become zero with probability `ratio`, and all other elements are scaled by
 /// `1 / (1 - ratio)` (`torch.nn.Dropout`). The graph of a step reads the random factors from an input, the
-/// [`Mask`](crate::Mask).
+/// [`DropoutMask`](crate::DropoutMask).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dropout {
     /// Name of the tensor in the suffix, either the input or the output of a node. All readers get the result

@@ -1,14 +1,14 @@
 use crate::TrainingError;
-use crate::call::Call;
-use crate::source::Source;
-use crate::tape::{Form, Tape, Value};
+use crate::call::NodeCall;
+use crate::source::SourceGraph;
+use crate::tape::{Tape, TensorForm, Value};
 use frostline_graph::onnx::data_type::is_float;
 use frostline_graph::onnx::{NodeProto, TensorProto};
 use std::collections::HashMap;
 
 /// Tensors in the emitted graph by name in the suffix.
 pub(crate) struct Operands<'a> {
-    source: &'a Source<'a>,
+    source: &'a SourceGraph<'a>,
     values: HashMap<&'a str, Value>,
     /// Tensors that are not floating point, such as indices and booleans, and never need gradients.
     plain: HashMap<&'a str, String>,
@@ -19,7 +19,7 @@ pub(crate) struct Operands<'a> {
 }
 
 impl<'a> Operands<'a> {
-    pub(crate) fn new(source: &'a Source<'a>) -> Self {
+    pub(crate) fn new(source: &'a SourceGraph<'a>) -> Self {
         Self {
             source,
             values: HashMap::new(),
@@ -53,11 +53,11 @@ impl<'a> Operands<'a> {
     }
 
     /// Returns `node` with all operands.
-    pub(crate) fn call(&mut self, tape: &mut Tape, node: &'a NodeProto) -> Call<'a> {
+    pub(crate) fn call(&mut self, tape: &mut Tape, node: &'a NodeProto) -> NodeCall<'a> {
         let operands = node.input.iter().map(|name| self.value(tape, name)).collect();
         let plain = node.input.iter().map(|name| self.other(tape, name)).collect();
         let output = node.output_name(0).unwrap_or_default();
-        Call {
+        NodeCall {
             node,
             source: self.source,
             operands,
@@ -80,7 +80,7 @@ impl<'a> Operands<'a> {
             Some(numbers) => tape.emit.floats(&known.dims, numbers),
             None => self.stored(name)?,
         };
-        let value = Value::new(&known.dims, Form::Standard, tensor, false);
+        let value = Value::new(&known.dims, TensorForm::Standard, tensor, false);
         self.insert(name, value.clone());
         Some(value)
     }
@@ -115,7 +115,7 @@ impl<'a> Operands<'a> {
     }
 
     /// Emits an unchanged copy of a node without a gradient.
-    pub(crate) fn copy(&mut self, tape: &mut Tape, call: &Call<'a>) -> Result<(), TrainingError> {
+    pub(crate) fn copy(&mut self, tape: &mut Tape, call: &NodeCall<'a>) -> Result<(), TrainingError> {
         let tensors = call.tensors(tape).filter(|_| !call.node.is_random());
         let tensors = tensors.ok_or_else(|| call.no_rule())?;
         let inputs: Vec<&str> = tensors.iter().map(String::as_str).collect();
@@ -129,7 +129,7 @@ impl<'a> Operands<'a> {
         for (name, tensor) in node.output.iter().zip(tensors).skip(first) {
             match self.source.shapes.get(name) {
                 Some(known) if is_float(known.data_type) => {
-                    let value = Value::new(&known.dims, Form::Standard, tensor.clone(), false);
+                    let value = Value::new(&known.dims, TensorForm::Standard, tensor.clone(), false);
                     self.insert(name, value);
                 }
                 _ => {

@@ -22,14 +22,14 @@ pub(crate) struct Updater<'a> {
     /// Tensor with the learning rate, a scalar.
     rate: &'a str,
     /// Learning rates by the bits of the factor and by step counter.
-    rates: BTreeMap<(u64, u32), Rate>,
+    rates: BTreeMap<(u64, u32), RateScalars>,
     /// Bias corrections by step counter.
     corrections: BTreeMap<u32, Corrections>,
 }
 
 /// Scalars derived from a learning rate.
 #[derive(Clone)]
-struct Rate {
+struct RateScalars {
     /// Factor of the direction. For AdamW, this is `rate / (1 - beta1^step)`.
     size: String,
     /// Factor of the weight, `1 - rate·weight_decay`, if AdamW has weight decay.
@@ -92,7 +92,7 @@ impl<'a> Updater<'a> {
         }
     }
 
-    fn rate(&mut self, emit: &mut Emitter, state: &mut StateBuilder, name: &str) -> Rate {
+    fn rate(&mut self, emit: &mut Emitter, state: &mut StateBuilder, name: &str) -> RateScalars {
         let factor = self.settings.rate_factors.get(name).copied().unwrap_or(1.0);
         let counter = self.settings.step_counters.get(name).copied().unwrap_or(0);
         let of = (factor.to_bits(), counter);
@@ -101,7 +101,7 @@ impl<'a> Updater<'a> {
         }
         let rate = emit.scale(self.rate, factor);
         let made = match self.settings.optimizer {
-            Optimizer::Sgd { .. } => Rate {
+            Optimizer::Sgd { .. } => RateScalars {
                 size: rate,
                 shrink: None,
                 second: None,
@@ -115,7 +115,7 @@ impl<'a> Updater<'a> {
                 let corrections = self.corrections.entry(counter);
                 let corrections =
                     corrections.or_insert_with(|| Corrections::new(emit, state, counter, [beta1, beta2]));
-                Rate::corrected(emit, &rate, weight_decay, corrections)
+                RateScalars::corrected(emit, &rate, weight_decay, corrections)
             }
         };
         self.rates.insert(of, made.clone());
@@ -197,7 +197,7 @@ fn bias(emit: &mut Emitter, beta: f64, step: &str) -> String {
     emit.sub(&one, &power)
 }
 
-impl Rate {
+impl RateScalars {
     /// Returns the scalars of AdamW.
     fn corrected(emit: &mut Emitter, rate: &str, weight_decay: f64, corrections: &Corrections) -> Self {
         let shrink = (weight_decay != 0.0).then(|| {

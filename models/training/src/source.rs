@@ -8,7 +8,7 @@ use frostline_tensor::DType;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Suffix with inferred shapes and properties, before differentiation.
-pub(crate) struct Source<'a> {
+pub(crate) struct SourceGraph<'a> {
     pub(crate) suffix: &'a Model,
     pub(crate) shapes: Shapes,
     /// Stored tensors by name: initializers, the tensors of Constant nodes, and copies of both by Identity
@@ -26,7 +26,7 @@ pub(crate) struct Source<'a> {
     pub(crate) winograd: BTreeSet<String>,
 }
 
-impl<'a> Source<'a> {
+impl<'a> SourceGraph<'a> {
     pub(crate) fn from_suffix(
         suffix: &'a Model,
         batch: usize,

@@ -1,7 +1,7 @@
 use crate::TrainingError;
 use crate::emitter::Emitter;
 use crate::readers::Readers;
-use crate::tape::Form;
+use crate::tape::TensorForm;
 use frostline_graph::build::{Axis, value};
 use frostline_graph::onnx::{NodeProto, ValueInfo};
 use frostline_graph::tensors::code_of;
@@ -27,7 +27,7 @@ pub struct StateSlot {
     /// Form and original shape of a convolution weight `[m, c, ..]`, if the slot stores it as `[m, taps·c]`
     /// or, for Winograd's algorithm, as `[taps, m·c]`. Steps do not have to rearrange such weights. `None` if
     /// the slot has the form of the suffix.
-    kernel: Option<(Form, Shape)>,
+    kernel: Option<(TensorForm, Shape)>,
     dtype: DType,
     shape: Shape,
     pub(crate) kind: SlotKind,
@@ -112,10 +112,10 @@ impl StateSlot {
 }
 
 /// Converts `[m, c, ..]` to `[m, taps·c]` or `[taps, m·c]`.
-fn channels_last(tensor: &Tensor, form: Form) -> Result<Tensor, ShapeError> {
+fn channels_last(tensor: &Tensor, form: TensorForm) -> Result<Tensor, ShapeError> {
     let (outer, channels, taps) = filters(tensor.shape())?;
     match form {
-        Form::Taps => Tensor::new(
+        TensorForm::Taps => Tensor::new(
             [taps, outer * channels],
             rearrange(tensor.data(), outer * channels, taps),
         ),
@@ -124,10 +124,10 @@ fn channels_last(tensor: &Tensor, form: Form) -> Result<Tensor, ShapeError> {
 }
 
 /// Converts a result of [`channels_last`] back to `[m, c, ..]` with the given shape.
-fn channels_first(tensor: &Tensor, form: Form, shape: &Shape) -> Result<Tensor, ShapeError> {
+fn channels_first(tensor: &Tensor, form: TensorForm, shape: &Shape) -> Result<Tensor, ShapeError> {
     let (outer, channels, taps) = filters(shape)?;
     let columns = match form {
-        Form::Taps => outer * channels,
+        TensorForm::Taps => outer * channels,
         _ => channels,
     };
     Tensor::new(shape.clone(), rearrange(tensor.data(), taps, columns))
@@ -207,10 +207,10 @@ impl StateBuilder {
         &mut self,
         name: &str,
         initial: Tensor,
-        form: Form,
+        form: TensorForm,
     ) -> Result<(String, Vec<usize>), ShapeError> {
         let (initial, kernel) = match form {
-            Form::Standard => (initial, None),
+            TensorForm::Standard => (initial, None),
             _ => (
                 channels_last(&initial, form)?,
                 Some((form, initial.shape().clone())),

@@ -8,7 +8,7 @@ use std::rc::Rc;
 /// needs a row per position with channels last, `[n·h·w, c]`. A value is stored in the form in which it was
 /// computed and is converted on demand, once per form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum TensorForm {
     /// The layout in ONNX.
     Standard,
     /// Matrix `[n·positions, channels]`.
@@ -20,10 +20,10 @@ pub(crate) enum Form {
 /// Tensor of the suffix or a gradient. A value consists of the ONNX shape and the emitted tensors in all
 /// forms so far.
 #[derive(Debug, Clone)]
-pub(crate) struct Value(Rc<Inner>);
+pub(crate) struct Value(Rc<ValueState>);
 
 #[derive(Debug)]
-struct Inner {
+struct ValueState {
     shape: Vec<usize>,
     differentiable: bool,
     standard: RefCell<Option<String>>,
@@ -34,10 +34,10 @@ struct Inner {
 
 impl Value {
     /// Creates a value with the ONNX shape `shape`, stored in `tensor` in `form`.
-    pub(crate) fn new(shape: &[usize], form: Form, tensor: String, differentiable: bool) -> Self {
-        let [standard, rows, taps] = [Form::Standard, Form::Rows, Form::Taps]
+    pub(crate) fn new(shape: &[usize], form: TensorForm, tensor: String, differentiable: bool) -> Self {
+        let [standard, rows, taps] = [TensorForm::Standard, TensorForm::Rows, TensorForm::Taps]
             .map(|held| RefCell::new((form == held).then(|| tensor.clone())));
-        Self(Rc::new(Inner {
+        Self(Rc::new(ValueState {
             shape: shape.to_vec(),
             differentiable,
             standard,
@@ -51,7 +51,7 @@ impl Value {
     /// does.
     pub(crate) fn computed(shape: &[usize], tensor: String, operands: &[&Value]) -> Self {
         let differentiable = operands.iter().any(|operand| operand.is_differentiable());
-        Self::new(shape, Form::Standard, tensor, differentiable)
+        Self::new(shape, TensorForm::Standard, tensor, differentiable)
     }
 
     pub(crate) fn shape(&self) -> &[usize] {
@@ -105,7 +105,7 @@ impl Value {
 /// Emits the backward pass of a node, given the gradients of the outputs.
 type Backward = Box<dyn FnOnce(&mut Tape, &[Value])>;
 
-struct Step {
+struct TapeEntry {
     outputs: Vec<Value>,
     backward: Backward,
 }
@@ -115,7 +115,7 @@ pub(crate) struct Tape {
     pub(crate) emit: Emitter,
     /// Moving statistics of BatchNormalization: the name in the suffix and the tensor after the step.
     pub(crate) statistics: Vec<(String, String)>,
-    steps: Vec<Step>,
+    entries: Vec<TapeEntry>,
 }
 
 impl Tape {
@@ -123,7 +123,7 @@ impl Tape {
         Self {
             emit: Emitter::new(float),
             statistics: Vec::new(),
-            steps: Vec::new(),
+            entries: Vec::new(),
         }
     }
 
@@ -138,20 +138,20 @@ impl Tape {
 
     /// Returns the form that avoids conversions in an operator that accepts any form: rows if an operand has
     /// them.
-    pub(crate) fn preferred_form(&self, values: &[&Value]) -> Form {
+    pub(crate) fn preferred_form(&self, values: &[&Value]) -> TensorForm {
         if values.iter().any(|value| value.has_rows()) {
-            Form::Rows
+            TensorForm::Rows
         } else {
-            Form::Standard
+            TensorForm::Standard
         }
     }
 
     /// Returns the tensor with `value` in `form`, converting if necessary.
-    pub(crate) fn tensor(&mut self, value: &Value, form: Form) -> String {
+    pub(crate) fn tensor(&mut self, value: &Value, form: TensorForm) -> String {
         match form {
-            Form::Standard => self.standard(value),
-            Form::Rows => self.rows(value),
-            Form::Taps => self.taps(value),
+            TensorForm::Standard => self.standard(value),
+            TensorForm::Rows => self.rows(value),
+            TensorForm::Taps => self.taps(value),
         }
     }
 
@@ -229,8 +229,14 @@ impl Tape {
 
     /// Reshapes a vector `[c]` with an element per channel, so that it broadcasts to a value of rank `rank`
     /// in `form`.
-    pub(crate) fn per_channel(&mut self, vector: &str, channels: usize, rank: usize, form: Form) -> String {
-        if form == Form::Rows || rank <= 2 {
+    pub(crate) fn per_channel(
+        &mut self,
+        vector: &str,
+        channels: usize,
+        rank: usize,
+        form: TensorForm,
+    ) -> String {
+        if form == TensorForm::Rows || rank <= 2 {
             return vector.to_owned();
         }
         let mut dims = vec![1; rank - 1];
@@ -242,10 +248,10 @@ impl Tape {
 
     /// Sums `tensor` over all axes except for the channels. The ONNX shape is the shape of `like`, and the
     /// form is `form`.
-    pub(crate) fn sum_per_channel(&mut self, tensor: &str, like: &Value, form: Form) -> String {
+    pub(crate) fn sum_per_channel(&mut self, tensor: &str, like: &Value, form: TensorForm) -> String {
         match form {
-            Form::Rows => self.emit.sum_of_rows(tensor, like.batch() * like.positions()),
-            Form::Standard | Form::Taps => {
+            TensorForm::Rows => self.emit.sum_of_rows(tensor, like.batch() * like.positions()),
+            TensorForm::Standard | TensorForm::Taps => {
                 let axes = std::iter::once(0).chain(2..like.rank());
                 self.emit.sum(tensor, axes, false)
             }
@@ -268,7 +274,7 @@ impl Tape {
         backward: impl FnOnce(&mut Self, &[Value]) + 'static,
     ) {
         if outputs.iter().any(Value::is_differentiable) {
-            self.steps.push(Step {
+            self.entries.push(TapeEntry {
                 outputs: outputs.to_vec(),
                 backward: Box::new(backward),
             });
@@ -281,7 +287,7 @@ impl Tape {
         &mut self,
         operand: Value,
         output: &Value,
-        form: Form,
+        form: TensorForm,
         backward: impl FnOnce(&mut Self, &str) -> String + 'static,
     ) {
         self.on_backward(output, move |tape, gradient| {
@@ -299,7 +305,7 @@ impl Tape {
     }
 
     /// Like [`Self::accumulate`], for a gradient in `tensor` in `form`.
-    pub(crate) fn accumulate_tensor(&mut self, value: &Value, form: Form, tensor: String) {
+    pub(crate) fn accumulate_tensor(&mut self, value: &Value, form: TensorForm, tensor: String) {
         self.accumulate(value, Value::new(value.shape(), form, tensor, false));
     }
 
@@ -310,7 +316,7 @@ impl Tape {
         let mut total = parts.next()?;
         for part in parts {
             let form = if total.has_taps() && part.has_taps() {
-                Form::Taps
+                TensorForm::Taps
             } else {
                 self.preferred_form(&[&total, &part])
             };
@@ -326,12 +332,12 @@ impl Tape {
     fn zeros(&mut self, like: &Value) -> Value {
         let nothing = self.emit.scalar(0.0);
         let zeros = self.emit.expand(&nothing, like.shape());
-        Value::new(like.shape(), Form::Standard, zeros, false)
+        Value::new(like.shape(), TensorForm::Standard, zeros, false)
     }
 
     /// Emits the backward pass, from the last recorded step to the first.
     pub(crate) fn backward(&mut self) {
-        while let Some(step) = self.steps.pop() {
+        while let Some(step) = self.entries.pop() {
             let gradients: Vec<_> = step.outputs.iter().map(|output| self.gradient(output)).collect();
             if gradients.iter().all(Option::is_none) {
                 continue;

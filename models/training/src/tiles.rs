@@ -1,16 +1,16 @@
-use crate::axis::Axis;
+use crate::axis::SpatialAxis;
 
 /// Divides the input and output of a 3 x 3 convolution with stride 1 into tiles. A tile reads 4 x 4 input
 /// positions and computes 2 x 2 output positions. Both tiles and positions in tiles are in row-major order.
 #[derive(Debug, Clone)]
 pub(crate) struct Tiles {
-    rows: Axis,
-    columns: Axis,
+    rows: SpatialAxis,
+    columns: SpatialAxis,
 }
 
 impl Tiles {
     /// Returns `None` unless the kernel is 3 x 3 with stride 1 and no dilation.
-    pub(crate) fn new(rows: Axis, columns: Axis) -> Option<Self> {
+    pub(crate) fn new(rows: SpatialAxis, columns: SpatialAxis) -> Option<Self> {
         let mut axes = [rows, columns].into_iter();
         let fits = axes.all(|axis| (axis.kernel, axis.stride, axis.dilation) == (3, 1, 1));
         fits.then_some(Self { rows, columns })
@@ -55,7 +55,7 @@ impl Tiles {
     fn each(
         &self,
         places: usize,
-        position: impl Fn(&Axis, usize, usize) -> Option<usize>,
+        position: impl Fn(&SpatialAxis, usize, usize) -> Option<usize>,
         width: usize,
         none: usize,
     ) -> Vec<usize> {
@@ -114,7 +114,7 @@ impl Tiles {
     }
 }
 
-impl Axis {
+impl SpatialAxis {
     fn tiles(&self) -> usize {
         self.output.div_ceil(2)
     }
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     fn tiles(input: [usize; 2], begin: [usize; 2], end: [usize; 2]) -> Tiles {
-        let axis = |input, begin, end| Axis {
+        let axis = |input, begin, end| SpatialAxis {
             input,
             output: input + begin + end - 2,
             kernel: 3,

@@ -1,7 +1,7 @@
 //! Finds the cuts from which a network can be trained. Only the forward pass is written for this.
 
-use crate::source::Source;
-use crate::training_graph::Writer;
+use crate::source::SourceGraph;
+use crate::training_graph::GraphWriter;
 use crate::{BatchNorm, TrainingError};
 use frostline_graph::onnx::NodeProto;
 use frostline_graph::{Cut, Model, Network};
@@ -39,8 +39,8 @@ impl Trainability {
     pub fn analyze(model: &Model) -> Result<Self, TrainingError> {
         let owned = model.with_own_weights(model.input_name()?)?;
         let headed = owned.replace_head(CLASSES, 0)?;
-        let source = Source::from_suffix(&headed, BATCH, BatchNorm::default())?;
-        let mut writer = Writer::of_shapes(&source);
+        let source = SourceGraph::from_suffix(&headed, BATCH, BatchNorm::default())?;
+        let mut writer = GraphWriter::of_shapes(&source);
         let mut flow = Flow::start(&headed);
         let mut obstacles: Vec<Obstacle> = Vec::new();
         // Obstacles in the computation of a weight, by value.

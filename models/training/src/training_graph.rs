@@ -1,14 +1,14 @@
-use crate::call::Call;
+use crate::call::NodeCall;
 use crate::early::select_early;
 use crate::mode::{Dropout, moving_statistics};
 use crate::operands::Operands;
 use crate::parameter::Parameter;
 use crate::settings::StepSettings;
-use crate::source::Source;
+use crate::source::SourceGraph;
 use crate::state::{SlotKind, StateBuilder, StateSlot, describe};
-use crate::tape::{Form, Tape, Value};
+use crate::tape::{Tape, TensorForm, Value};
 use crate::update::{GraphKind, Scalars, StateUpdate};
-use crate::{Mask, TrainingError, rules};
+use crate::{DropoutMask, TrainingError, rules};
 use frostline_graph::Model;
 use frostline_graph::onnx::data_type::{self, is_float};
 use frostline_graph::onnx::{NodeProto, TensorProto, ValueInfo};
@@ -38,7 +38,7 @@ pub struct TrainingGraph {
     /// classes do not contribute to the loss.
     pub targets: String,
     /// Inputs for dropout masks.
-    pub masks: Vec<Mask>,
+    pub masks: Vec<DropoutMask>,
     /// Inputs for the learning rate and the decay of the average.
     pub scalars: Scalars,
     /// Output with the mean loss of the batch before the update, a scalar.
@@ -108,10 +108,10 @@ impl TrainingGraph {
         }
         let early = select_early(suffix, &settings.dropout)?;
         let suffix = early.as_ref().unwrap_or(suffix);
-        let mut source = Source::from_suffix(suffix, batch, settings.batch_norm)?;
+        let mut source = SourceGraph::from_suffix(suffix, batch, settings.batch_norm)?;
         source.winograd.clone_from(&settings.winograd);
         settings.loss.fits(source.classes)?;
-        let mut writer = Writer::new(&source, &settings.dropout, known)?;
+        let mut writer = GraphWriter::new(&source, &settings.dropout, known)?;
         let logits = writer.forward()?;
         writer.step(&logits, settings, part)
     }
@@ -127,19 +127,19 @@ enum VisibleShapes {
 }
 
 /// Writes the graph of a step node by node.
-pub(crate) struct Writer<'a> {
-    source: &'a Source<'a>,
+pub(crate) struct GraphWriter<'a> {
+    source: &'a SourceGraph<'a>,
     tape: Tape,
     state: StateBuilder,
     operands: Operands<'a>,
     parameters: Vec<Parameter<'a>>,
     dropouts: &'a [Dropout],
-    masks: Vec<Mask>,
+    masks: Vec<DropoutMask>,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> GraphWriter<'a> {
     /// Creates a writer without weights.
-    fn bare(source: &'a Source<'a>) -> Self {
+    fn bare(source: &'a SourceGraph<'a>) -> Self {
         let mut writer = Self {
             source,
             tape: Tape::new(source.float),
@@ -149,13 +149,13 @@ impl<'a> Writer<'a> {
             dropouts: &[],
             masks: Vec::new(),
         };
-        let input = Value::new(&source.input_dims, Form::Standard, INPUT.into(), false);
+        let input = Value::new(&source.input_dims, TensorForm::Standard, INPUT.into(), false);
         writer.operands.insert(source.input, input);
         writer
     }
 
     /// Creates a writer that only knows the shapes of weights. The resulting graph is not executable.
-    pub(crate) fn of_shapes(source: &'a Source<'a>) -> Self {
+    pub(crate) fn of_shapes(source: &'a SourceGraph<'a>) -> Self {
         let mut writer = Self::bare(source);
         for weight in source.suffix.parameters() {
             writer.assume_value(&weight.name);
@@ -173,13 +173,13 @@ impl<'a> Writer<'a> {
     fn assume_value(&mut self, name: &'a str) {
         let known = self.source.shapes.get(name);
         if let Some(known) = known.filter(|known| is_float(known.data_type)) {
-            let value = Value::new(&known.dims, Form::Standard, name.to_owned(), true);
+            let value = Value::new(&known.dims, TensorForm::Standard, name.to_owned(), true);
             self.operands.insert(name, value);
         }
     }
 
     fn new(
-        source: &'a Source<'a>,
+        source: &'a SourceGraph<'a>,
         dropouts: &'a [Dropout],
         known: VisibleShapes,
     ) -> Result<Self, TrainingError> {
@@ -187,7 +187,7 @@ impl<'a> Writer<'a> {
         writer.dropouts = dropouts;
         if known == VisibleShapes::Backward {
             let input = writer.tape.emit.reshape_hidden(INPUT, &source.input_dims);
-            let input = Value::new(&source.input_dims, Form::Standard, input, false);
+            let input = Value::new(&source.input_dims, TensorForm::Standard, input, false);
             writer.operands.insert(source.input, input);
         }
         for tensor in source.parameters() {
@@ -210,9 +210,9 @@ impl<'a> Writer<'a> {
         let dims = initial.shape().dims().to_vec();
         let convolved = dims.len() > 2 && self.source.is_kernel(name);
         let form = match convolved {
-            true if self.source.winograd.contains(name) => Form::Taps,
-            true => Form::Rows,
-            false => Form::Standard,
+            true if self.source.winograd.contains(name) => TensorForm::Taps,
+            true => TensorForm::Rows,
+            false => TensorForm::Standard,
         };
         let (slot, slot_dims) =
             self.state
@@ -222,7 +222,7 @@ impl<'a> Writer<'a> {
                     source,
                 })?;
         let tensor = match (form, dims.as_slice()) {
-            (Form::Rows, [outer, channels, taps @ ..]) => {
+            (TensorForm::Rows, [outer, channels, taps @ ..]) => {
                 let rows = outer * taps.iter().product::<usize>();
                 self.tape.emit.reshape(&slot, &[rows, *channels])
             }
@@ -319,7 +319,7 @@ impl<'a> Writer<'a> {
 
     /// Emits a node that quantizes values, dequantizes them or moves quantized elements. Returns false for
     /// all other nodes.
-    fn quantization(&mut self, call: &Call<'a>) -> Result<bool, TrainingError> {
+    fn quantization(&mut self, call: &NodeCall<'a>) -> Result<bool, TrainingError> {
         let node = call.node;
         let Some(output) = node.output_name(0) else {
             return Ok(false);
@@ -371,7 +371,7 @@ impl<'a> Writer<'a> {
             .filter(|dropout| dropout.tensor == name && dropout.ratio > 0.0)
         {
             if let Some(value) = self.operands.get(name) {
-                let mask = Mask {
+                let mask = DropoutMask {
                     input: format!("mask/{}", self.masks.len()),
                     rows: self.source.batch,
                     dims: rules::mask_dims(&self.tape, &value),
@@ -402,7 +402,8 @@ impl<'a> Writer<'a> {
         };
         emit.rename(&tensor, LOGITS);
         emit.rename(&loss.loss, LOSS);
-        self.tape.accumulate_tensor(logits, Form::Standard, gradient);
+        self.tape
+            .accumulate_tensor(logits, TensorForm::Standard, gradient);
         self.tape.backward();
         let next = StateUpdate {
             tape: &mut self.tape,

@@ -1,7 +1,7 @@
 use crate::TrainingError;
-use crate::axis::{Axis, coordinates};
+use crate::axis::{SpatialAxis, coordinates};
 use crate::blocks::Blocks;
-use crate::call::Call;
+use crate::call::NodeCall;
 use crate::tiles::Tiles;
 use frostline_graph::build;
 use frostline_graph::onnx::AttributeProto;
@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 /// Positions and taps are flat, row-major indices over any number of spatial axes.
 #[derive(Debug, Clone)]
 pub(crate) struct Windows {
-    axes: Vec<Axis>,
+    axes: Vec<SpatialAxis>,
 }
 
 /// Input positions with the same taps. The number of phases is 1 for stride 1, and up to s per axis for
 /// stride s.
 #[derive(Debug, Default)]
-pub(crate) struct Phase {
+pub(crate) struct WindowPhase {
     /// Taps in ascending order.
     pub(crate) taps: Vec<usize>,
     /// Input positions in ascending order.
@@ -29,7 +29,7 @@ pub(crate) struct Phase {
 impl Windows {
     /// Returns the windows of a Conv or pooling node with the kernel size `kernel` and the input size
     /// `input`.
-    pub(crate) fn new(call: &Call<'_>, input: &[usize], kernel: &[usize]) -> Result<Self, TrainingError> {
+    pub(crate) fn new(call: &NodeCall<'_>, input: &[usize], kernel: &[usize]) -> Result<Self, TrainingError> {
         let rank = input.len();
         let output = call.output_shape.get(2..).unwrap_or_default();
         let strides = call.sizes("strides", rank, 1)?;
@@ -45,7 +45,7 @@ impl Windows {
         let sizes = input.iter().zip(output).zip(kernel);
         let steps = strides.iter().zip(&dilations).zip(begins.iter().zip(ends));
         for (((&input, &output), &kernel), ((&stride, &dilation), (&begin, &end))) in sizes.zip(steps) {
-            let mut axis = Axis {
+            let mut axis = SpatialAxis {
                 input,
                 output,
                 kernel,
@@ -71,13 +71,13 @@ impl Windows {
     }
 
     /// Returns a size per axis as integers of an attribute.
-    fn sizes(&self, size: impl Fn(&Axis) -> usize) -> Vec<i64> {
+    fn sizes(&self, size: impl Fn(&SpatialAxis) -> usize) -> Vec<i64> {
         self.axes.iter().map(|axis| size(axis) as i64).collect()
     }
 
     /// Returns the number of positions after the last window for every axis.
     pub(crate) fn unreached(&self) -> Vec<i64> {
-        let left = |axis: &Axis| {
+        let left = |axis: &SpatialAxis| {
             (axis.begin + axis.input + axis.end) as i64
                 - (axis.output.saturating_sub(1) * axis.stride + axis.span()) as i64
         };
@@ -138,9 +138,9 @@ impl Windows {
     }
 
     /// Returns the inverse of [`Self::pattern`], for gradients.
-    pub(crate) fn phases(&self) -> Vec<Phase> {
+    pub(crate) fn phases(&self) -> Vec<WindowPhase> {
         let taps = self.coordinates(|axis| axis.kernel);
-        let mut phases: BTreeMap<Vec<usize>, Phase> = BTreeMap::new();
+        let mut phases: BTreeMap<Vec<usize>, WindowPhase> = BTreeMap::new();
         for (position, place) in self.coordinates(|axis| axis.input).iter().enumerate() {
             let mut reached = Vec::new();
             let mut pattern = Vec::new();
@@ -187,7 +187,7 @@ impl Windows {
         Some(flat(outputs.into_iter()).unwrap_or(self.outputs()))
     }
 
-    fn coordinates(&self, size: impl Fn(&Axis) -> usize) -> Vec<Vec<usize>> {
+    fn coordinates(&self, size: impl Fn(&SpatialAxis) -> usize) -> Vec<Vec<usize>> {
         coordinates(&self.axes.iter().map(size).collect::<Vec<usize>>())
     }
 }

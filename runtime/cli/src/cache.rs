@@ -1,7 +1,7 @@
 //! `frostline cache`, which lists and clears the feature cache of this machine.
 
 use crate::arguments::CacheCommand;
-use crate::hints::{Hinted, Step};
+use crate::hints::{Hinted, NextStep};
 use crate::output::{bytes, print_json, print_result};
 use crate::runs::age;
 use anyhow::{Result, anyhow};
@@ -15,7 +15,7 @@ pub(crate) fn run(command: &CacheCommand, json: bool) -> Result<()> {
     let folder = place
         .folder()
         .ok_or_else(|| anyhow!("cannot find the cache folder, because XDG_CACHE_HOME and HOME are not set"))
-        .map_err(|error| Hinted::wrap(error, vec![Step::set("feature_folder", Value::Null)]))?;
+        .map_err(|error| Hinted::wrap(error, vec![NextStep::set("feature_folder", Value::Null)]))?;
     let cache = Cache::new(folder, u64::MAX);
     match command {
         CacheCommand::List { .. } => list(&cache, json),

@@ -1,8 +1,8 @@
 //! `frostline eval`, which evaluates a model on labeled images.
 
-use crate::arguments::Eval;
+use crate::arguments::EvalFlags;
 use crate::figures;
-use crate::host::{Access, Connection, data_url};
+use crate::host::{HostAccess, HostConnection, data_url};
 use crate::output::{print_json, stdout};
 use crate::reporter::Reporter;
 use crate::train::{model_name, read_model_and_pixels};
@@ -12,7 +12,7 @@ use std::io::Write;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) async fn run(flags: Eval, json: bool, stop: &CancellationToken) -> Result<()> {
+pub(crate) async fn run(flags: EvalFlags, json: bool, stop: &CancellationToken) -> Result<()> {
     let pixels = flags.pixels.settings()?;
     let job = EvaluationJob {
         model: read_model_and_pixels(&flags.inputs.model, &flags.inputs.interface, &pixels)?,
@@ -41,7 +41,7 @@ pub(crate) async fn run(flags: Eval, json: bool, stop: &CancellationToken) -> Re
     } else {
         "cpu"
     };
-    let connection = Connection::open(Access::from_flags(&flags.host)?, &job.root, device).await?;
+    let connection = HostConnection::open(HostAccess::from_flags(&flags.host)?, &job.root, device).await?;
     let reporter = Arc::new(Reporter::beside(json));
     let result = evaluate(job, connection.hosts(), reporter.events(), stop.clone()).await;
     reporter.finish();

@@ -18,10 +18,10 @@ pub(crate) const INTERRUPTED: u8 = 130;
 
 /// JSON object with an error.
 #[derive(Debug, PartialEq, Serialize)]
-struct Failure {
+struct FailureReport {
     error: String,
     /// `usage`, `interrupted`, the class reported by a host (see [`ErrorClass`]), or `failed`.
-    kind: Kind,
+    kind: ReportedKind,
     code: u8,
     /// The next step as text.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,7 +33,7 @@ struct Failure {
 
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(untagged)]
-enum Kind {
+enum ReportedKind {
     Ours(&'static str),
     Hosts(ErrorClass),
 }
@@ -49,15 +49,18 @@ pub(crate) fn report_failure(error: &anyhow::Error, interrupted: bool, json: boo
         return report_usage_error(error);
     }
     let (kind, code) = if interrupted {
-        (Kind::Ours("interrupted"), INTERRUPTED)
+        (ReportedKind::Ours("interrupted"), INTERRUPTED)
     } else {
-        (class(error).map_or(Kind::Ours("failed"), Kind::Hosts), FAILED)
+        (
+            class(error).map_or(ReportedKind::Ours("failed"), ReportedKind::Hosts),
+            FAILED,
+        )
     };
     let next = hints(error, &CommandLine::of_process());
     let texts: Vec<&str> = next.iter().map(|hint| hint.text.as_str()).collect();
     let hint = texts.join("; or ");
     say(
-        &Failure {
+        &FailureReport {
             error: one_line(error.as_ref()),
             kind,
             code,
@@ -100,11 +103,11 @@ pub(crate) fn in_json() -> bool {
 }
 
 /// Converts an error message of clap. The first paragraph becomes the error and the rest becomes the hint.
-fn usage(text: &str, code: u8) -> Failure {
+fn usage(text: &str, code: u8) -> FailureReport {
     let (error, rest) = text.split_once("\n\n").unwrap_or((text, ""));
-    Failure {
+    FailureReport {
         error: joined(error.trim_start_matches("error: ")),
-        kind: Kind::Ours("usage"),
+        kind: ReportedKind::Ours("usage"),
         code,
         hint: Some(joined(rest)).filter(|hint| !hint.is_empty()),
         next: Vec::new(),
@@ -116,7 +119,7 @@ fn joined(paragraph: &str) -> String {
     paragraph.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn say(failure: &Failure, json: bool) -> ExitCode {
+fn say(failure: &FailureReport, json: bool) -> ExitCode {
     if json {
         tell!("{}", serde_json::to_string(failure).unwrap_or_default());
     } else {
@@ -163,7 +166,7 @@ mod tests {
         };
         let error = anyhow::Error::from(refused).context("cannot show it");
         assert_eq!(class(&error), Some(ErrorClass::NotFound));
-        let kind = serde_json::to_string(&Kind::Hosts(ErrorClass::NotFound)).unwrap();
+        let kind = serde_json::to_string(&ReportedKind::Hosts(ErrorClass::NotFound)).unwrap();
         assert_eq!(kind, "\"not-found\"");
         assert_eq!(class(&anyhow::anyhow!("other")), None);
     }

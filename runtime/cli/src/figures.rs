@@ -14,7 +14,7 @@ const ROWS: usize = 50;
 
 /// A table for the terminal.
 #[derive(Debug, Default, PartialEq)]
-struct Table {
+struct TerminalTable {
     /// Line before the table.
     title: String,
     /// Titles of the columns, see [`print_table`].
@@ -31,7 +31,7 @@ pub(crate) fn print(tables: &Tables) -> Result<()> {
     Ok(())
 }
 
-fn shown(tables: &Tables) -> Vec<Table> {
+fn shown(tables: &Tables) -> Vec<TerminalTable> {
     match tables {
         Tables::Classes {
             classes, confusion, ..
@@ -65,7 +65,7 @@ fn table<T, const N: usize>(
     outputs: &[T],
     score: fn(&T) -> f64,
     cells: fn(&T) -> [String; N],
-) -> Table {
+) -> TerminalTable {
     let mut numbered: Vec<(usize, &T)> = (1..).zip(outputs).collect();
     let mut title = format!("{} {what}", outputs.len());
     if outputs.len() > ROWS {
@@ -77,7 +77,7 @@ fn table<T, const N: usize>(
         let number = [number.to_string()];
         number.into_iter().chain(cells(output)).collect()
     });
-    Table {
+    TerminalTable {
         title,
         columns: columns.to_owned(),
         rows: rows.collect(),
@@ -119,7 +119,7 @@ fn of_target(target: &TargetFigures) -> [String; 5] {
 }
 
 /// Creates the confusion matrix. Rows are labels and columns are predictions.
-fn matrix(classes: &[ClassFigures], confusion: &[ConfusedPair]) -> Table {
+fn matrix(classes: &[ClassFigures], confusion: &[ConfusedPair]) -> TerminalTable {
     let numbers = (1..=classes.len()).map(|number| format!("|{number}>"));
     let rows = classes.iter().enumerate().map(|(label, class)| {
         let mut cells = vec![0; classes.len()];
@@ -136,14 +136,14 @@ fn matrix(classes: &[ClassFigures], confusion: &[ConfusedPair]) -> Table {
         let titles = [(label + 1).to_string(), class.name.clone()];
         titles.into_iter().chain(cells).collect()
     });
-    Table {
+    TerminalTable {
         title: "confusion matrix (rows: labels, columns: predictions)".to_owned(),
         columns: format!("#>|CLASS{}", numbers.collect::<String>()),
         rows: rows.collect(),
     }
 }
 
-fn pairs(classes: &[ClassFigures], confused: &[ConfusedPair]) -> Table {
+fn pairs(classes: &[ClassFigures], confused: &[ConfusedPair]) -> TerminalTable {
     let rows = confused.iter().map(|cell| {
         vec![
             name(classes, cell.label),
@@ -151,7 +151,7 @@ fn pairs(classes: &[ClassFigures], confused: &[ConfusedPair]) -> Table {
             cell.count.to_string(),
         ]
     });
-    Table {
+    TerminalTable {
         title: "most confused".to_owned(),
         columns: "IS|TAKEN FOR|IMAGES>".to_owned(),
         rows: rows.collect(),

@@ -1,7 +1,7 @@
 //! `frostline guest` commands that upload, list, show and remove guests. Commands for authors are in
 //! [`authoring`].
 
-use crate::arguments::{Guest, RemoteHost};
+use crate::arguments::{GuestCommand, RemoteHost};
 use crate::authoring;
 use crate::guest_log;
 use crate::output::{bytes, meant, print_json, print_list, print_result};
@@ -10,10 +10,10 @@ use frostline_client::UploadKind;
 use frostline_wire::GuestInfo;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) async fn run(command: Guest, json: bool, stop: &CancellationToken) -> Result<()> {
+pub(crate) async fn run(command: GuestCommand, json: bool, stop: &CancellationToken) -> Result<()> {
     match command {
-        Guest::Authoring(command) => authoring::run(command, json).await?,
-        Guest::Push { name, file, host } => {
+        GuestCommand::Authoring(command) => authoring::run(command, json).await?,
+        GuestCommand::Push { name, file, host } => {
             let component =
                 std::fs::read(&file).with_context(|| format!("cannot read the guest {}", file.display()))?;
             let client = host.access().client()?;
@@ -29,16 +29,18 @@ pub(crate) async fn run(command: Guest, json: bool, stop: &CancellationToken) ->
             let text = format!("{name}@sha256:{} {verb} ({})", pushed.sha256, bytes(pushed.bytes));
             print_result(json, &value, text)?;
         }
-        Guest::Logs { name, follow, hosts } => guest_log::run(name, follow, &hosts, json, stop).await?,
-        Guest::List { host } => show(&host.access().client()?.guests().await?, json)?,
-        Guest::Remove { name, host } => {
+        GuestCommand::Logs { name, follow, hosts } => {
+            guest_log::run(name, follow, &hosts, json, stop).await?
+        }
+        GuestCommand::List { host } => show(&host.access().client()?.guests().await?, json)?,
+        GuestCommand::Remove { name, host } => {
             if !host.access().client()?.remove(UploadKind::Guest, &name).await? {
                 bail!(absent(&name, &host).await?);
             }
             let value = serde_json::json!({ "name": name, "removed": true });
             print_result(json, &value, format!("{name} removed"))?;
         }
-        Guest::Show { name, host } => match host.access().client()?.guest(&name).await? {
+        GuestCommand::Show { name, host } => match host.access().client()?.guest(&name).await? {
             Some(guest) if json => print_json(&guest)?,
             Some(guest) => show(&[guest], false)?,
             None => bail!(absent(&name, &host).await?),

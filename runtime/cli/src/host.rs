@@ -18,7 +18,7 @@ pub(crate) const EMBEDDED_MODEL_BYTES: u64 = 2 << 30;
 
 /// Addresses of hosts and credentials.
 #[derive(Clone, Copy)]
-pub(crate) struct Access<'a> {
+pub(crate) struct HostAccess<'a> {
     pub(crate) urls: &'a [String],
     pub(crate) token_file: Option<&'a Path>,
     /// Certificates to trust instead of the system's.
@@ -29,7 +29,7 @@ pub(crate) struct Access<'a> {
     pub(crate) image_pixels: Option<u64>,
 }
 
-impl<'a> Access<'a> {
+impl<'a> HostAccess<'a> {
     /// Returns the access to running hosts, or to an embedded host with default settings.
     pub(crate) fn running(urls: &'a [String], token_file: Option<&'a Path>, ca: Option<&'a Path>) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl<'a> Access<'a> {
 }
 
 /// Connection to one or more hosts, including the embedded host if it was started by this command.
-pub(crate) struct Connection {
+pub(crate) struct HostConnection {
     hosts: Hosts,
     embedded: Option<Embedded>,
 }
@@ -96,10 +96,10 @@ struct Embedded {
     _folder: HostFolder,
 }
 
-impl Connection {
+impl HostConnection {
     /// Connects to the hosts of `access`. Without hosts, starts an embedded host on a loopback port with read
     /// access to `data` and with engines on `device`.
-    pub(crate) async fn open(access: Access<'_>, data: &str, device: &str) -> Result<Self> {
+    pub(crate) async fn open(access: HostAccess<'_>, data: &str, device: &str) -> Result<Self> {
         if access.urls.is_empty() {
             let root = embedded_root(data, access.follow_links)?;
             return Self::embed(root, device, access.image_pixels).await;

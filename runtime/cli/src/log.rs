@@ -1,6 +1,6 @@
 //! Logs to standard error and export of traces.
 
-use crate::arguments::{Arguments, Authoring, Command, Guest};
+use crate::arguments::{Arguments, Authoring, Command, GuestCommand};
 use crate::output;
 use crate::traces::{ExportLayer, Traces};
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -14,7 +14,7 @@ pub(crate) fn start(arguments: &Arguments) -> Option<Traces> {
     let level = match (arguments.verbose, &arguments.command) {
         (0, Command::Serve(_)) => "warn,frostline_server=info,frostline_state=info",
         // Authors want to see the log of the guest.
-        (0, Command::Guest(Guest::Authoring(Authoring::Run(_)))) => "warn,frostline::guest=debug",
+        (0, Command::Guest(GuestCommand::Authoring(Authoring::Run(_)))) => "warn,frostline::guest=debug",
         (0, _) => "warn",
         (1, _) => {
             "warn,frostline=info,frostline_server=info,frostline_state=info,frostline_trainer=info,frostline_sandbox=info"

@@ -95,7 +95,7 @@ fn main() -> ExitCode {
     };
     let stop = CancellationToken::new();
     let result = runtime.block_on(async {
-        // A host reloads its configuration.
+        // On SIGHUP, a host reloads the configuration instead of stopping.
         let hangs_up = !matches!(arguments.command, Command::Serve(_));
         tokio::spawn(signals::stop_on_signal(stop.clone(), hangs_up));
         if arguments.until_input_ends {

@@ -1,7 +1,7 @@
 //! `frostline model`, which shows the cuts of a model and lists the models on a host.
 
-use crate::arguments::{HostFlags, InterfaceFlags, Model as Command};
-use crate::hints::{Hinted, Step};
+use crate::arguments::{HostFlags, InterfaceFlags, ModelCommand};
+use crate::hints::{Hinted, NextStep};
 use crate::output::{bytes, meant, print_columns, print_json, print_list, stdout};
 use crate::quantize;
 use crate::train::read_model;
@@ -43,12 +43,12 @@ struct ShownCut {
     #[serde(skip_serializing_if = "Option::is_none")]
     module: Option<String>,
     #[serde(flatten)]
-    verdict: Option<Verdict>,
+    verdict: Option<CutVerdict>,
 }
 
 /// Whether a job can use a cut as freeze cut.
 #[derive(Serialize)]
-struct Verdict {
+struct CutVerdict {
     /// True if the layers after the cut can be trained.
     trainable: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -59,22 +59,22 @@ struct Verdict {
     not_admitted_because: Option<String>,
 }
 
-pub(crate) async fn run(command: Command, json: bool, stop: &CancellationToken) -> Result<()> {
+pub(crate) async fn run(command: ModelCommand, json: bool, stop: &CancellationToken) -> Result<()> {
     let (model, interface, host) = match command {
-        Command::Show {
+        ModelCommand::Show {
             model,
             interface,
             host,
         } => (model, interface, host),
-        Command::Quantize(flags) => return quantize::run(*flags, json, stop).await,
-        Command::List { host } => return list(&host.access().client()?.models().await?, json),
+        ModelCommand::Quantize(flags) => return quantize::run(*flags, json, stop).await,
+        ModelCommand::List { host } => return list(&host.access().client()?.models().await?, json),
     };
     let shown = match &host.host {
         None => read(Path::new(&model), &interface)?,
         Some(_) if interface.interface() != Interface::default() => {
             let error =
                 anyhow!("image size and output can only be selected for files, not for uploaded models");
-            return Err(Hinted::wrap(error, vec![Step::unset(interface.names())]));
+            return Err(Hinted::wrap(error, vec![NextStep::unset(interface.names())]));
         }
         Some(url) => ask(url, &host, &model).await?,
     };
@@ -218,7 +218,7 @@ fn judged(
                 compute_share: cut.compute_share,
             },
             module: (title != cut.name).then(|| title.to_owned()),
-            verdict: Some(Verdict {
+            verdict: Some(CutVerdict {
                 trainable: cut.before_head && untrained.is_none(),
                 not_trainable_because: untrained,
                 admitted: unadmitted.is_none(),

@@ -1,6 +1,6 @@
 //! `frostline plan`, which shows the best split of a job, or simulates a split from recorded measurements.
 
-use crate::arguments::Plan as Flags;
+use crate::arguments::PlanFlags;
 use crate::output::{bytes, print_json, print_table, write_file};
 use crate::reporter::Reporter;
 use crate::train::spec;
@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> Result<()> {
+pub(crate) async fn run(flags: PlanFlags, json: bool, stop: &CancellationToken) -> Result<()> {
     if let Some(file) = &flags.simulate {
         return simulate(file, &flags, json);
     }
@@ -38,7 +38,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
 }
 
 /// Draws the speed-up of the best split for different links, if `--plot` is set.
-fn draw(flags: &Flags, name: &str, summary: &Summary, points: &[LinkPoint], json: bool) -> Result<()> {
+fn draw(flags: &PlanFlags, name: &str, summary: &Summary, points: &[LinkPoint], json: bool) -> Result<()> {
     let Some(file) = &flags.plot else {
         return Ok(());
     };
@@ -88,7 +88,7 @@ struct PrintedLink {
 const SIMULATED: [&str; 4] = ["split", "objective", "prices", "link_bytes_per_second"];
 
 /// Plans with measurements from a file, without host or data.
-fn simulate(file: &Path, flags: &Flags, json: bool) -> Result<()> {
+fn simulate(file: &Path, flags: &PlanFlags, json: bool) -> Result<()> {
     if let Some(flag) = flags.job.given.other_than(&SIMULATED) {
         let said = format!(
             "the argument '--simulate <FILE>' cannot be used with '{flag}': the file contains this setting\n"
@@ -124,12 +124,12 @@ fn unusable(file: &Path) -> String {
     format!("cannot use {}", file.display())
 }
 
-fn candidates(flags: &Flags) -> Option<Vec<Split>> {
+fn candidates(flags: &PlanFlags) -> Option<Vec<Split>> {
     let splits = flags.candidates.iter().map(|name| Split::from(name.as_str()));
     Some(splits.collect()).filter(|splits: &Vec<Split>| !splits.is_empty())
 }
 
-fn job(flags: &Flags) -> Result<Job> {
+fn job(flags: &PlanFlags) -> Result<Job> {
     let mut spec = spec(&flags.job, None)?;
     spec.candidates = candidates(flags);
     // No output is written.

@@ -1,6 +1,6 @@
 //! `frostline predict`, which classifies images on this machine without a host.
 
-use crate::arguments::Predict;
+use crate::arguments::PredictFlags;
 use crate::output::{print_json, stdout};
 use crate::reporter::{image_counter, warn};
 use crate::train::read_model_and_pixels;
@@ -21,12 +21,12 @@ struct PrintedAnswer<'a> {
 
 /// Output of `--json` on standard error for an unusable image.
 #[derive(Serialize)]
-struct Failed<'a> {
+struct UnusableImage<'a> {
     path: &'a str,
     error: &'a str,
 }
 
-pub(crate) async fn run(flags: Predict, json: bool, stop: &CancellationToken) -> Result<()> {
+pub(crate) async fn run(flags: PredictFlags, json: bool, stop: &CancellationToken) -> Result<()> {
     let pixels = flags.pixels.settings()?;
     let job = PredictionJob {
         model: read_model_and_pixels(&flags.model, &flags.interface, &pixels)?,
@@ -85,7 +85,7 @@ fn print(prediction: &Prediction, json: bool) -> io::Result<()> {
         }
         Err(error) => {
             if json {
-                tell!("{}", serde_json::to_string(&Failed { path, error })?);
+                tell!("{}", serde_json::to_string(&UnusableImage { path, error })?);
             } else {
                 tell!("{}", plain_line(&format!("{path}: {error}")));
             }

@@ -1,11 +1,11 @@
 //! `frostline profile`, which measures a network at each cut on a host.
 
-use crate::arguments::Profile as Flags;
-use crate::host::{Connection, data_url};
+use crate::arguments::ProfileFlags;
+use crate::host::{HostConnection, data_url};
 use crate::output::{bytes, print_json, print_table, write_file};
 use crate::train::{model_name, read_model_and_pixels};
 use anyhow::{Result, bail};
-use frostline_report::Cut;
+use frostline_report::CutCost;
 use frostline_trainer::{Guest, HostStudy, StudyJob, frozen_up_to, study};
 use frostline_wire::CutProfile;
 use tokio_util::sync::CancellationToken;
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 /// Batch size for the compute times, which is the usual grant of a host.
 const BATCH: f64 = 16.0;
 
-pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> Result<()> {
+pub(crate) async fn run(flags: ProfileFlags, json: bool, stop: &CancellationToken) -> Result<()> {
     let pixels = flags.pixels.settings()?;
     let model = read_model_and_pixels(&flags.inputs.model, &flags.inputs.interface, &pixels)?;
     let (model, freeze) = frozen_up_to(model, flags.freeze.as_deref())?;
@@ -27,7 +27,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
         guest: Guest::stock(),
         pixels,
     };
-    let connection = Connection::open(flags.host.access(), &job.root, &flags.device).await?;
+    let connection = HostConnection::open(flags.host.access(), &job.root, &flags.device).await?;
     let client = connection.client()?;
     let studied = tokio::select! {
         studied = study(job, &client) => studied.map_err(Into::into),
@@ -51,7 +51,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
 /// Returns the figure for `--plot` with the name of the network in the title.
 fn figure(name: &str, study: &HostStudy) -> String {
     let platform = &study.profile.platform;
-    let cuts = study.profile.cuts.iter().map(|cut| Cut {
+    let cuts = study.profile.cuts.iter().map(|cut| CutCost {
         name: cut.name.clone(),
         bytes: cut.bytes_per_sample,
         milliseconds: seconds_alone(cut) * 1e3,

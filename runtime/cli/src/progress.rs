@@ -22,7 +22,7 @@ fn is_kept(step: &TrainedStep) -> bool {
 
 /// Average over recent steps.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Pace {
+struct StepPace {
     /// Number of steps, up to [`RECENT`].
     steps: u32,
     rows: f64,
@@ -30,7 +30,7 @@ struct Pace {
     computed: f64,
 }
 
-impl Pace {
+impl StepPace {
     fn add(&mut self, step: &TrainedStep) {
         self.steps = (self.steps + 1).min(RECENT);
         let weight = 1.0 / f64::from(self.steps);
@@ -56,14 +56,14 @@ impl Pace {
 /// Bottleneck of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
 #[strum(serialize_all = "lowercase")]
-pub(crate) enum Bound {
+pub(crate) enum JobBottleneck {
     Data,
     Training,
 }
 
 /// Progress of a job, derived from the completed steps.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Progress {
+pub(crate) struct JobProgress {
     epochs: u32,
     steps_per_epoch: u64,
     train: u64,
@@ -92,12 +92,12 @@ pub(crate) struct Progress {
     /// True after the first step, which is not representative because everything is loaded.
     warm: bool,
     /// Average over steps with the same source of features as the last step.
-    recent: Pace,
-    fetched: Pace,
-    cached_pace: Pace,
+    recent: StepPace,
+    fetched: StepPace,
+    cached_pace: StepPace,
 }
 
-impl Progress {
+impl JobProgress {
     /// Creates the progress of a job with the given numbers of epochs, steps per epoch, training images and
     /// validation images.
     pub(crate) fn new(epochs: u32, steps_per_epoch: u64, train: u64, validation: u64) -> Self {
@@ -161,7 +161,7 @@ impl Progress {
         };
         let was_kept = self.cached_steps == self.executed_steps;
         if was_kept != is_kept(step) {
-            self.recent = Pace::default();
+            self.recent = StepPace::default();
         }
         self.epoch = step.epoch;
         (
@@ -189,12 +189,12 @@ impl Progress {
         seconds.map(|seconds| pace.rows / seconds)
     }
 
-    pub(crate) fn bound(&self) -> Option<Bound> {
+    pub(crate) fn bound(&self) -> Option<JobBottleneck> {
         let pace = self.recent.known()?;
         Some(if pace.waited > WAITING * pace.seconds() {
-            Bound::Data
+            JobBottleneck::Data
         } else {
-            Bound::Training
+            JobBottleneck::Training
         })
     }
 
@@ -275,12 +275,18 @@ mod tests {
     use super::*;
 
     /// Creates the progress of a job with 5 epochs of 10 steps with 8 images, and 20 validation images.
-    fn job() -> Progress {
-        Progress::new(5, 10, 80, 20)
+    fn job() -> JobProgress {
+        JobProgress::new(5, 10, 80, 20)
     }
 
     /// Adds steps with 8 rows. Either all or no features are cached.
-    fn steps(progress: &mut Progress, epoch: u32, range: std::ops::Range<u64>, kept: bool, took: (f64, f64)) {
+    fn steps(
+        progress: &mut JobProgress,
+        epoch: u32,
+        range: std::ops::Range<u64>,
+        kept: bool,
+        took: (f64, f64),
+    ) {
         for index in range {
             progress.step(&TrainedStep {
                 epoch,
@@ -315,7 +321,7 @@ mod tests {
         assert_eq!(progress.eta(), "");
         steps(&mut progress, 1, 3..4, false, (0.75, 0.25));
         assert!(near(progress.images_per_second(), 8.0));
-        assert_eq!(progress.bound(), Some(Bound::Data));
+        assert_eq!(progress.bound(), Some(JobBottleneck::Data));
         assert_eq!(progress.position(), (4, 10));
         assert!(near(progress.seconds_left(), 46.0));
         assert_eq!(progress.eta(), "ETA 0:46");
@@ -331,7 +337,7 @@ mod tests {
         progress.validated(4.0);
         steps(&mut progress, 1, 0..10, false, (0.0, 1.0));
         assert!(near(progress.seconds_left(), 40.0 + 5.0 * 4.0));
-        assert_eq!(progress.bound(), Some(Bound::Training));
+        assert_eq!(progress.bound(), Some(JobBottleneck::Training));
         progress.ended(12.5);
         steps(&mut progress, 2, 0..5, false, (0.0, 1.0));
         assert!(near(progress.seconds_left(), 35.0 + 4.0 * 2.5));
@@ -352,7 +358,7 @@ mod tests {
         progress.ended(10.0);
         steps(&mut progress, 2, 0..3, true, (0.0, 0.125));
         assert!(near(progress.images_per_second(), 64.0));
-        assert_eq!(progress.bound(), Some(Bound::Training));
+        assert_eq!(progress.bound(), Some(JobBottleneck::Training));
         assert!(near(progress.seconds_left(), 37.0 * 0.125));
         assert_eq!(
             progress.description(0.25, &Split::None),
@@ -418,7 +424,7 @@ mod tests {
 
     #[test]
     fn long_jobs_say_hours() {
-        let mut progress = Progress::new(100, 10, 80, 20);
+        let mut progress = JobProgress::new(100, 10, 80, 20);
         steps(&mut progress, 1, 0..10, false, (0.0, 10.0));
         assert_eq!(progress.eta(), "ETA 2:45:00");
     }

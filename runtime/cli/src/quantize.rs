@@ -1,8 +1,8 @@
 //! `frostline model quantize`, which quantizes layers to int8 and compares them with f32.
 
-use crate::arguments::Quantize as Flags;
+use crate::arguments::QuantizeFlags;
 use crate::event_text;
-use crate::host::{Access, Connection, data_url};
+use crate::host::{HostAccess, HostConnection, data_url};
 use crate::output::{print_json, stdout};
 use crate::reporter::Reporter;
 use crate::train::read_model_and_pixels;
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Output of `--json`.
 #[derive(Serialize)]
-struct Written {
+struct QuantizedOutput {
     model: PathBuf,
     /// True if the layers are in int8.
     quantized: bool,
@@ -27,7 +27,7 @@ struct Written {
     comparison: Option<Event>,
 }
 
-pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> Result<()> {
+pub(crate) async fn run(flags: QuantizeFlags, json: bool, stop: &CancellationToken) -> Result<()> {
     let pixels = flags.pixels.settings()?;
     let model = read_model_and_pixels(&flags.model, &flags.interface, &pixels)?;
     let (model, freeze) = frozen_up_to(model, flags.freeze.as_deref())?;
@@ -42,7 +42,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
         threads: flags.threads,
     };
     whole_file::check(&flags.out)?;
-    let connection = Connection::open(Access::from_flags(&flags.host)?, &job.root, "cpu").await?;
+    let connection = HostConnection::open(HostAccess::from_flags(&flags.host)?, &job.root, "cpu").await?;
     let reporter = Arc::new(Reporter::beside(json));
     let shown = Arc::clone(&reporter);
     let comparison = Arc::new(OnceLock::new());
@@ -64,7 +64,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
     let comparison = comparison.get();
     let bytes = network.unwrap_or(model).without_joints()?.to_bytes()?;
     whole_file::write(&flags.out, |file| file.write_all(&bytes))?;
-    let written = Written {
+    let written = QuantizedOutput {
         model: flags.out,
         quantized,
         freeze,

@@ -1,7 +1,7 @@
 //! `frostline report`, which writes a web page about one or more runs.
 
-use crate::arguments::Report;
-use crate::hints::{Hinted, Step};
+use crate::arguments::ReportFlags;
+use crate::hints::{Hinted, NextStep};
 use crate::output::{print_result, write_file};
 use anyhow::{Context, Result, anyhow, bail};
 use frostline_job::folder as layout;
@@ -13,19 +13,19 @@ use std::path::{Path, PathBuf};
 
 /// Output of `--json`.
 #[derive(Serialize)]
-struct Written {
+struct WrittenReport {
     report: PathBuf,
     runs: Vec<String>,
     bytes: usize,
 }
 
-pub(crate) fn run(flags: &Report, json: bool) -> Result<()> {
+pub(crate) fn run(flags: &ReportFlags, json: bool) -> Result<()> {
     let target = match (&flags.out, flags.runs.as_slice()) {
         (Some(file), _) => file.clone(),
         (None, [run]) => run.join("report.html"),
         (None, _) => {
             let error = anyhow!("a report on several runs needs an output file");
-            return Err(Hinted::wrap(error, vec![Step::set("out", Value::Null)]));
+            return Err(Hinted::wrap(error, vec![NextStep::set("out", Value::Null)]));
         }
     };
     let mut folders = Vec::new();
@@ -47,7 +47,7 @@ pub(crate) fn run(flags: &Report, json: bool) -> Result<()> {
     let page = frostline_report::html(&runs);
     write_file("the report to ", &target, page.as_bytes())?;
     let text = target.display().to_string();
-    let written = Written {
+    let written = WrittenReport {
         report: target,
         runs: runs.iter().map(|run| run.name().to_owned()).collect(),
         bytes: page.len(),

@@ -3,7 +3,7 @@
 use crate::event_text::text;
 use crate::outage::Outages;
 use crate::output::{is_terminal, is_watched, print_json, stdout};
-use crate::progress::Progress;
+use crate::progress::JobProgress;
 use frostline_client::Notice;
 use frostline_job::{Events, plain_line};
 use frostline_trainer::{Event, TrainedStep};
@@ -50,7 +50,7 @@ const TICK: Duration = Duration::from_millis(120);
 /// Progress bar for uploads, measurements and training steps.
 struct Bar {
     shown: ProgressBar,
-    progress: Progress,
+    progress: JobProgress,
     /// True if the bar shows training steps.
     stepping: bool,
     ends: Arc<Mutex<Ends>>,
@@ -70,7 +70,7 @@ impl Bar {
             Event::Dataset(data) => {
                 let [steps, train, validation] =
                     [data.steps_per_epoch, data.train, data.validation].map(|count| count as u64);
-                self.progress = Progress::new(data.epochs, steps, train, validation);
+                self.progress = JobProgress::new(data.epochs, steps, train, validation);
                 self.show_steps();
             }
             Event::Features { kept, rows, .. } => self.progress.keeps(*kept, *rows),
@@ -166,7 +166,7 @@ impl Reporter {
             beside: false,
             bar: Mutex::new(Bar {
                 shown: bar,
-                progress: Progress::default(),
+                progress: JobProgress::default(),
                 stepping: false,
                 ends: Arc::default(),
             }),

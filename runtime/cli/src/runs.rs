@@ -1,6 +1,6 @@
 //! `frostline runs`. Also selects run folders for other commands.
 
-use crate::arguments::{Runs, Train};
+use crate::arguments::{RunsFlags, TrainFlags};
 use crate::output::print_list;
 use anyhow::{Context, Result, bail};
 use frostline_trainer::{Job, RunFolder, RunState, RunSummary, runs, unfinished};
@@ -8,7 +8,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-pub(crate) fn run(flags: &Runs, json: bool) -> Result<()> {
+pub(crate) fn run(flags: &RunsFlags, json: bool) -> Result<()> {
     let folder = &flags.folder;
     if !folder.is_dir() && folder.as_os_str() != DEFAULT {
         bail!(
@@ -52,7 +52,7 @@ pub(crate) fn age(seconds: u64) -> String {
 
 /// Returns the run to resume if the flags select a specific run or the newest unfinished run. If the flags
 /// define a whole job, returns `None`, and [`folder`] finds the newest run of the same job.
-pub(crate) fn resumed(flags: &Train) -> Result<Option<PathBuf>> {
+pub(crate) fn resumed(flags: &TrainFlags) -> Result<Option<PathBuf>> {
     let given = &flags.job.given;
     match &flags.resume {
         None => Ok(None),
@@ -72,7 +72,7 @@ fn newest(folder: &Path) -> Result<PathBuf> {
 }
 
 /// Returns the folder of a checked job, which is new or contains the newest run of the same job.
-pub(crate) fn folder(flags: &Train, job: &Job) -> Result<RunFolder> {
+pub(crate) fn folder(flags: &TrainFlags, job: &Job) -> Result<RunFolder> {
     match flags.resume {
         None => Ok(RunFolder::new(new_folder(&flags.runs, &job.model_name())?)),
         Some(_) => Ok(unfinished(&flags.runs, job)?),

@@ -1,7 +1,7 @@
 //! `frostline serve`, which runs a storage host in this process.
 
 use crate::admin::ADMIN_SOCKET;
-use crate::arguments::{COMPILE_GUEST, REQUIRE_WALLS, Serve};
+use crate::arguments::{COMPILE_GUEST, REQUIRE_WALLS, ServeFlags};
 use crate::host::{EMBEDDED_MODEL_BYTES, data_url};
 use crate::output::{print_json, print_result};
 use crate::program::this_program;
@@ -27,7 +27,7 @@ pub(crate) fn harden() -> io::Result<()> {
     Ok(())
 }
 
-pub(crate) async fn run(flags: Serve, json: bool, stop: &CancellationToken) -> Result<()> {
+pub(crate) async fn run(flags: ServeFlags, json: bool, stop: &CancellationToken) -> Result<()> {
     // SIGHUP ends a process without a handler, so install it before the host starts.
     let mut hangup = signal(SignalKind::hangup())?;
     let mut manager = ServiceManager::from_environment();
@@ -96,7 +96,7 @@ fn config(settings: HostSettings) -> Result<HostConfig> {
 }
 
 /// Reports that a host can start with this configuration.
-fn valid(flags: &Serve, json: bool) -> Result<()> {
+fn valid(flags: &ServeFlags, json: bool) -> Result<()> {
     let text = match &flags.config {
         Some(file) => format!("{} is valid", file.display()),
         None => "the settings are valid".to_owned(),
@@ -130,7 +130,7 @@ fn announce(host: &RunningHost, admin_token_file: &Path, json: bool) -> io::Resu
 }
 
 /// Reads the configuration file, and overrides settings by flags.
-fn settings(flags: &Serve) -> Result<HostSettings> {
+fn settings(flags: &ServeFlags) -> Result<HostSettings> {
     let flags = flags.clone();
     let mut settings = match &flags.config {
         None => HostSettings::default(),

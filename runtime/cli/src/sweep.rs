@@ -1,8 +1,8 @@
 //! `frostline train --sweep`, which trains the same job with different values of settings. All variants use
 //! the features cached by the first variant.
 
-use crate::arguments::{Sweep, Train};
-use crate::hints::{Hinted, Step};
+use crate::arguments::{Sweep, TrainFlags};
+use crate::hints::{Hinted, NextStep};
 use crate::output::{print_json, print_table, write_file};
 use crate::results;
 use crate::runs::new_folder;
@@ -33,11 +33,11 @@ struct Variant {
 struct VariantOutcome {
     variant: String,
     run: PathBuf,
-    state: State,
+    state: VariantState,
     seconds: f64,
     /// The written model, if any.
     #[serde(flatten)]
-    tuned: Option<TunedModel>,
+    tuned: Option<VariantModel>,
     /// The error if the variant did not finish.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
@@ -45,7 +45,7 @@ struct VariantOutcome {
 
 /// Model of a variant.
 #[derive(Debug, Clone, Copy, Serialize)]
-struct TunedModel {
+struct VariantModel {
     /// Epoch of the written weights.
     epoch: u32,
     #[serde(flatten)]
@@ -56,7 +56,7 @@ struct TunedModel {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
-enum State {
+enum VariantState {
     Finished,
     /// Typically caused by a high learning rate. Not an error in a sweep.
     Diverged,
@@ -75,7 +75,7 @@ struct Swept<'a> {
 }
 
 /// Starts a new sweep of `job`.
-pub(crate) async fn run(flags: &Train, job: Job, json: bool, stop: &CancellationToken) -> Result<()> {
+pub(crate) async fn run(flags: &TrainFlags, job: Job, json: bool, stop: &CancellationToken) -> Result<()> {
     let variants = variants(&job, &flags.sweep).await?;
     let folder = new_folder(&flags.runs, &format!("{}-sweep", job.model_name()))?;
     SweepDefinition::new(&flags.sweep, &job)?.write(&folder)?;
@@ -195,12 +195,12 @@ fn row(
     trained: Result<JobResult, TrainerError>,
 ) -> VariantOutcome {
     let (state, kept) = match &trained {
-        Ok(_) => (State::Finished, None),
-        Err(TrainerError::Diverged { kept, .. }) => (State::Diverged, kept.as_ref()),
-        Err(TrainerError::Stopped { kept, .. }) => (State::Interrupted, Some(kept)),
-        Err(TrainerError::Cancelled) => (State::Interrupted, None),
-        Err(TrainerError::Failed { kept, .. }) => (State::Failed, Some(kept)),
-        Err(_) => (State::Failed, None),
+        Ok(_) => (VariantState::Finished, None),
+        Err(TrainerError::Diverged { kept, .. }) => (VariantState::Diverged, kept.as_ref()),
+        Err(TrainerError::Stopped { kept, .. }) => (VariantState::Interrupted, Some(kept)),
+        Err(TrainerError::Cancelled) => (VariantState::Interrupted, None),
+        Err(TrainerError::Failed { kept, .. }) => (VariantState::Failed, Some(kept)),
+        Err(_) => (VariantState::Failed, None),
     };
     let kept = kept.map(|kept| (kept.epoch, kept.validation));
     let done = trained.as_ref().ok().map(|done| (done.epoch, done.validation));
@@ -211,7 +211,7 @@ fn row(
         seconds,
         tuned: done
             .or(kept)
-            .map(|(epoch, validation)| TunedModel { epoch, validation }),
+            .map(|(epoch, validation)| VariantModel { epoch, validation }),
         error: trained.err().map(|error| one_line(&error)),
     }
 }
@@ -219,22 +219,25 @@ fn row(
 /// Adds the hint to resume the sweep in `folder`.
 fn resumable(error: anyhow::Error, folder: &Path) -> anyhow::Error {
     let folder = folder.to_string_lossy();
-    Hinted::wrap(error, vec![Step::run(&["train", "--resume", &folder])])
+    Hinted::wrap(error, vec![NextStep::run(&["train", "--resume", &folder])])
 }
 
 /// Returns true if a variant was interrupted or not started.
 fn is_interrupted(rows: &[VariantOutcome], count: usize) -> bool {
-    rows.len() < count || rows.iter().any(|row| row.state == State::Interrupted)
+    rows.len() < count || rows.iter().any(|row| row.state == VariantState::Interrupted)
 }
 
 /// Returns an error if a variant failed or the sweep was interrupted. Divergence is a valid result.
 fn outcome(rows: &[VariantOutcome], folder: &Path, count: usize) -> Result<()> {
     if is_interrupted(rows, count) {
-        let done = rows.iter().filter(|row| row.state != State::Interrupted).count();
+        let done = rows
+            .iter()
+            .filter(|row| row.state != VariantState::Interrupted)
+            .count();
         let error = anyhow!("interrupted after {done} of {count} variants; wrote the best model so far");
         return Err(resumable(error, folder));
     }
-    if let Some(row) = rows.iter().find(|row| row.state == State::Failed) {
+    if let Some(row) = rows.iter().find(|row| row.state == VariantState::Failed) {
         let why = row.error.as_deref().unwrap_or_default();
         bail!(
             "variant {} failed: {why}; the best model of all variants was written",
@@ -353,27 +356,27 @@ fn print_rows(rows: &[VariantOutcome], best: &str) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn row_of(name: &str, state: State, accuracy: Option<f64>) -> VariantOutcome {
+    fn row_of(name: &str, state: VariantState, accuracy: Option<f64>) -> VariantOutcome {
         VariantOutcome {
             variant: name.to_owned(),
             run: name.into(),
             state,
             seconds: 1.0,
-            tuned: accuracy.map(|accuracy| TunedModel {
+            tuned: accuracy.map(|accuracy| VariantModel {
                 epoch: 2,
                 validation: Quality::Classes { accuracy },
             }),
-            error: (state != State::Finished).then(|| "no route to host".to_owned()),
+            error: (state != VariantState::Finished).then(|| "no route to host".to_owned()),
         }
     }
 
     #[test]
     fn the_best_model_may_come_from_a_diverged_variant() {
         let rows = [
-            row_of("a", State::Finished, Some(0.5)),
-            row_of("b", State::Diverged, Some(0.75)),
-            row_of("c", State::Failed, None),
-            row_of("d", State::Finished, Some(f64::NAN)),
+            row_of("a", VariantState::Finished, Some(0.5)),
+            row_of("b", VariantState::Diverged, Some(0.75)),
+            row_of("c", VariantState::Failed, None),
+            row_of("d", VariantState::Finished, Some(f64::NAN)),
         ];
         assert_eq!(best(&rows).unwrap().variant, "b");
         assert!(best(&rows[2..]).is_none());
@@ -386,7 +389,7 @@ mod tests {
 
     #[test]
     fn a_row_says_its_state_and_its_figures() {
-        let row = serde_json::to_value(row_of("b", State::Diverged, Some(0.75))).unwrap();
+        let row = serde_json::to_value(row_of("b", VariantState::Diverged, Some(0.75))).unwrap();
         assert_eq!(
             row,
             serde_json::json!({"variant": "b", "run": "b", "state": "diverged", "seconds": 1.0, "epoch": 2, "accuracy": 0.75,

@@ -1,7 +1,7 @@
 //! `frostline train`, which trains a new job, resumes a run, or starts a sweep.
 
-use crate::arguments::{InterfaceFlags, JobFlags, Train};
-use crate::hints::{CommandLine, Hinted, Step, for_job};
+use crate::arguments::{InterfaceFlags, JobFlags, TrainFlags};
+use crate::hints::{CommandLine, Hinted, NextStep, for_job};
 use crate::host::data_url;
 use crate::output::print_json;
 use crate::sweep_definition::SweepDefinition;
@@ -15,7 +15,7 @@ use frostline_trainer::{Job, Recipe, RunFolder, TrainerError, read_pixels_beside
 use std::path::{Path, PathBuf};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) async fn run(flags: Train, json: bool, stop: &CancellationToken) -> Result<()> {
+pub(crate) async fn run(flags: TrainFlags, json: bool, stop: &CancellationToken) -> Result<()> {
     let resumed = runs::resumed(&flags)?;
     if let Some(run) = &resumed
         && let Some((folder, sweep)) = SweepDefinition::find(run)?
@@ -54,7 +54,7 @@ pub(crate) async fn run(flags: Train, json: bool, stop: &CancellationToken) -> R
 
 /// Resumes the sweep in `folder`, or prints its job.
 async fn resume_sweep(
-    flags: &Train,
+    flags: &TrainFlags,
     folder: &Path,
     sweep: SweepDefinition,
     json: bool,
@@ -141,7 +141,7 @@ fn failed(error: TrainerError, run: &Path, spec: &JobSpec) -> anyhow::Error {
         }
         // The checkpoint precedes the divergence, which would occur again.
         TrainerError::Diverged { .. } | TrainerError::Run { .. } => Vec::new(),
-        TrainerError::Resume { .. } => vec![Step::unset(changed(run, spec))],
+        TrainerError::Resume { .. } => vec![NextStep::unset(changed(run, spec))],
         other if for_job(other, &CommandLine::of_process()).is_empty() => resume(run, &[]),
         _ => Vec::new(),
     };
@@ -152,10 +152,10 @@ fn failed(error: TrainerError, run: &Path, spec: &JobSpec) -> anyhow::Error {
 }
 
 /// Suggests to resume `run` with these flags, if it has a checkpoint.
-fn resume(run: &Path, flags: &[&str]) -> Vec<Step> {
+fn resume(run: &Path, flags: &[&str]) -> Vec<NextStep> {
     match run.to_str() {
         Some(run) if frostline_trainer::can_resume(Path::new(run)) => {
-            vec![Step::run(&[&["train", "--resume", run], flags].concat())]
+            vec![NextStep::run(&[&["train", "--resume", run], flags].concat())]
         }
         _ => Vec::new(),
     }

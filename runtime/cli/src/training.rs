@@ -1,6 +1,6 @@
 //! Training of a job on its hosts.
 
-use crate::host::{Access, Connection};
+use crate::host::{HostAccess, HostConnection};
 use crate::reporter::Reporter;
 use anyhow::Result;
 use frostline_trainer::{Job, JobResult, TrainerError, train};
@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 /// Trains the job and shows its events.
 pub(crate) async fn train_with_events(
     job: Job,
-    connection: &Connection,
+    connection: &HostConnection,
     json: bool,
     stop: &CancellationToken,
 ) -> Result<JobResult, TrainerError> {
@@ -21,9 +21,9 @@ pub(crate) async fn train_with_events(
 }
 
 /// Connects to the hosts of `job`, or starts an embedded host.
-pub(crate) async fn connect(job: &mut Job) -> Result<Connection> {
-    let access = Access::from_flags(&job.spec.hosts)?;
-    let connection = Connection::open(access, &job.spec.data, &job.spec.device).await?;
+pub(crate) async fn connect(job: &mut Job) -> Result<HostConnection> {
+    let access = HostAccess::from_flags(&job.spec.hosts)?;
+    let connection = HostConnection::open(access, &job.spec.data, &job.spec.device).await?;
     job.shared_cores = connection.is_embedded();
     Ok(connection)
 }

@@ -2,7 +2,7 @@ use crate::error::ComputeError;
 use frostline_engine::{Device, EngineError, Interrupt, Session, SessionOptions};
 use frostline_graph::onnx::data_type;
 use frostline_graph::tensors::to_float;
-use frostline_graph::{Model, ONE_FILE, Parts};
+use frostline_graph::{EncodedModel, Model, ONE_FILE};
 use frostline_profile::efficient_rows;
 use frostline_tensor::{DType, Data, Tensor};
 
@@ -102,7 +102,7 @@ impl Forward {
     }
 
     fn open_parts(
-        Parts { model, weights }: Parts,
+        EncodedModel { model, weights }: EncodedModel,
         rows: usize,
         options: &SessionOptions,
         interrupt: &Interrupt,
@@ -110,7 +110,7 @@ impl Forward {
     ) -> Result<Self, ComputeError> {
         let session = match weights {
             None => Session::open_until(&model, options, interrupt),
-            Some(weights) => Session::open_beside(&model, Parts::WEIGHTS, weights, options, interrupt),
+            Some(weights) => Session::open_beside(&model, EncodedModel::WEIGHTS, weights, options, interrupt),
         };
         let session = session.map_err(ComputeError::engine(doing))?;
         let input = session.inputs().first();

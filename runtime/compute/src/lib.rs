@@ -4,7 +4,8 @@
 //!   freeze cut, trains on them and on [`Targets`] by [`StepTerms`], and returns outputs and weights.
 //! * [`SuffixState`]: the exact state between two steps, for checkpoints.
 //! * [`Forward`]: forward pass of any layers, with results that do not depend on the batch size.
-//! * [`Standard`], [`Moments`], [`LinearHead`]: standardization of features and of numeric targets.
+//! * [`Standard`]: standardization of features or numeric targets, computed from [`Moments`]. [`LinearHead`] converts a
+//!   classifier trained on standardized features to raw features.
 //! * [`Mix`]: MixUp and CutMix of a batch.
 //! * [`Dedicated`]: a thread that owns a value, so that fetching continues in parallel.
 //!

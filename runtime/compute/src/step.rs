@@ -4,7 +4,7 @@ use crate::error::ComputeError;
 use crate::mix::Mix;
 use frostline_engine::{Interrupt, ResidentSlot, ResidentState, Session, SessionOptions};
 use frostline_tensor::Tensor;
-use frostline_training::{Mask, Scalars, StateSlot, TrainingGraph};
+use frostline_training::{DropoutMask, Scalars, StateSlot, TrainingGraph};
 use std::borrow::Cow;
 
 /// Settings of one training step.
@@ -42,7 +42,7 @@ pub(crate) struct StepSession {
     session: Session,
     input: String,
     targets: String,
-    masks: Vec<Mask>,
+    masks: Vec<DropoutMask>,
     scalars: Scalars,
     loss: String,
 }

@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::{Mutex, OnceCell};
 
 /// Connections of a stream in one process.
-pub(crate) struct Connections {
+pub(crate) struct StreamConnections {
     pub(crate) hosts: Hosts,
     pub(crate) fetcher: Fetcher,
     inquiry: Inquiry,
@@ -31,7 +31,7 @@ pub(crate) struct Connections {
     is_warned: AtomicBool,
 }
 
-impl Connections {
+impl StreamConnections {
     /// Creates the decoders, and prepares the uploads of a stream with these settings. `warning` receives the text of
     /// the warning about the precision of a host.
     pub(crate) fn open(

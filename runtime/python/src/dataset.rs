@@ -1,7 +1,7 @@
 //! Division of samples for a task according to the rules of `frostline train`, and the sample order of an
 //! epoch.
 
-use crate::hosts::Hosts;
+use crate::hosts::PyHosts;
 use crate::process::wait;
 use crate::settings::read;
 use crate::{errors, hints};
@@ -35,7 +35,7 @@ pub(crate) struct DatasetOptions<'py> {
 #[pyfunction]
 pub(crate) fn dataset<'py>(
     py: Python<'py>,
-    hosts: &Hosts,
+    hosts: &PyHosts,
     root: &str,
     wanted: DatasetOptions<'py>,
 ) -> PyResult<Bound<'py, PyDict>> {

@@ -142,7 +142,7 @@ pub(crate) fn stated_pixels(py: Python<'_>, config: &str) -> PyResult<String> {
 
 /// A path to an ONNX file, or the content of the file.
 #[derive(FromPyObject)]
-pub(crate) enum Network {
+pub(crate) enum NetworkSource {
     #[pyo3(transparent)]
     Bytes(PyBackedBytes),
     #[pyo3(transparent)]
@@ -154,7 +154,7 @@ pub(crate) enum Network {
 /// without this metadata, it is ImageNet's at the input size, without normalization if the first layers
 /// normalize. It is empty if only a guest can prepare the input.
 #[pyfunction]
-pub(crate) fn layers(py: Python<'_>, network: Network, cut: &str) -> PyResult<(String, String)> {
+pub(crate) fn layers(py: Python<'_>, network: NetworkSource, cut: &str) -> PyResult<(String, String)> {
     let (hash, usual) = py
         .detach(|| read_layers(network, cut))
         .map_err(|error| errors::invalid_settings(py, &error.to_string()))?;
@@ -163,10 +163,10 @@ pub(crate) fn layers(py: Python<'_>, network: Network, cut: &str) -> PyResult<(S
 }
 
 /// Returns the hash and the default recipe for [`layers`].
-fn read_layers(network: Network, cut: &str) -> Result<(String, Option<PixelSpec>), GraphError> {
+fn read_layers(network: NetworkSource, cut: &str) -> Result<(String, Option<PixelSpec>), GraphError> {
     let model = match network {
-        Network::Bytes(bytes) => Model::from_bytes(bytes::Bytes::from_owner(bytes))?,
-        Network::File(file) => Model::read(file)?,
+        NetworkSource::Bytes(bytes) => Model::from_bytes(bytes::Bytes::from_owner(bytes))?,
+        NetworkSource::File(file) => Model::read(file)?,
     };
     let hash = match Split::from(cut) {
         Split::Cut(cut) => model.layers_sha256(&cut)?,

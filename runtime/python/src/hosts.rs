@@ -2,7 +2,7 @@
 
 use crate::errors;
 use crate::process::{PerProcess, wait};
-use crate::settings::{HostSettings, STOCK_GUEST, read};
+use crate::settings::{ConnectionSettings, STOCK_GUEST, read};
 use bytes::Bytes;
 use frostline_client::{ClientError, Notice, Part, SampleFiles, UploadKind};
 use frostline_wire::Layout;
@@ -25,16 +25,16 @@ type ObjectTuple = (
 type UploadTuple<'a> = (&'a str, String, u64, bool);
 
 /// One or more hosts that serve the same data.
-#[pyclass(module = "frostline._native", frozen)]
-pub(crate) struct Hosts {
-    reach: HostSettings,
+#[pyclass(name = "Hosts", module = "frostline._native", frozen)]
+pub(crate) struct PyHosts {
+    reach: ConnectionSettings,
     hosts: PerProcess<frostline_client::Hosts>,
     /// Bytes sent of the latest upload to one of the hosts.
     sent: Arc<AtomicU64>,
 }
 
 #[pymethods]
-impl Hosts {
+impl PyHosts {
     #[new]
     fn new(config: &Bound<'_, PyAny>) -> PyResult<Self> {
         Ok(Self {
@@ -119,7 +119,7 @@ impl Hosts {
     }
 }
 
-impl Hosts {
+impl PyHosts {
     pub(crate) fn connected(&self, py: Python<'_>) -> PyResult<Arc<frostline_client::Hosts>> {
         if let Some(known) = self.hosts.existing() {
             return Ok(known);

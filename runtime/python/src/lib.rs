@@ -24,7 +24,7 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    module.add_class::<hosts::Hosts>()?;
+    module.add_class::<hosts::PyHosts>()?;
     module.add_class::<stream::Stream>()?;
     module.add_class::<rows::Rows>()?;
     module.add_class::<features::FeatureCache>()?;

@@ -1,6 +1,6 @@
 //! Prefetching iteration over batches of activations.
 
-use crate::connections::Connections;
+use crate::connections::StreamConnections;
 use crate::errors;
 use crate::process::wait;
 use frostline_client::{InquiryError, Source};
@@ -22,12 +22,12 @@ pub(crate) struct Rows {
     /// Parameters and remaining batches. `None` if the pass is closed or has failed.
     request: Option<PassRequest>,
     /// Prefetch, started by the first call of `__next__`.
-    running: Option<Running>,
+    running: Option<RunningPass>,
 }
 
 /// Parameters of a pass.
 pub(crate) struct PassRequest {
-    pub(crate) live: Arc<Connections>,
+    pub(crate) live: Arc<StreamConnections>,
     pub(crate) cut: String,
     pub(crate) view: Option<View>,
     pub(crate) ahead: PrefetchLimits,
@@ -41,7 +41,7 @@ pub(crate) struct PassRequest {
     pub(crate) offline: bool,
 }
 
-struct Running {
+struct RunningPass {
     batches: Prefetch<SampleBatch, RowsError>,
     /// Shape of the activations of a sample at the cut.
     shape: Vec<usize>,
@@ -128,7 +128,7 @@ fn key_of(samples: &[ObjectInfo], index: usize) -> Option<&str> {
 
 impl PassRequest {
     /// Starts to get the rows. Hosts are asked for the shape at the cut, unless all rows are cached.
-    async fn start(&mut self) -> Result<Running, InquiryError> {
+    async fn start(&mut self) -> Result<RunningPass, InquiryError> {
         let asked = match self.is_cached().await {
             true => None,
             false => Some(self.live.source(&self.cut).await?),
@@ -145,7 +145,7 @@ impl PassRequest {
         };
         let hosts = self.live.hosts.clone();
         let batches = self.batches.iter().cloned().collect();
-        Ok(Running {
+        Ok(RunningPass {
             batches: Prefetch::of_samples(rows, self.ahead, hosts, source.into(), batches),
             shape,
         })

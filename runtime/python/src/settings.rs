@@ -33,7 +33,7 @@ pub(crate) struct FeatureInputs {
 /// Addresses of hosts and credentials.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct HostSettings {
+pub(crate) struct ConnectionSettings {
     hosts: Vec<String>,
     token: Option<String>,
     token_file: Option<PathBuf>,
@@ -154,7 +154,7 @@ fn without_value(message: &str) -> String {
     }
 }
 
-impl HostSettings {
+impl ConnectionSettings {
     /// Connects to the hosts. For a DNS name (`dns://`), this resolves the name and queries the names of the
     /// hosts. Otherwise no request is sent.
     pub(crate) async fn hosts(&self) -> Result<Hosts, ClientError> {
@@ -201,8 +201,8 @@ impl StreamSettings {
         }
     }
 
-    pub(crate) fn host_settings(&self) -> HostSettings {
-        HostSettings {
+    pub(crate) fn connection_settings(&self) -> ConnectionSettings {
+        ConnectionSettings {
             hosts: self.hosts.clone(),
             token: self.token.clone(),
             token_file: self.token_file.clone(),

@@ -1,6 +1,6 @@
 //! Source of activations at a cut. Supports any number of passes over any samples.
 
-use crate::connections::Connections;
+use crate::connections::StreamConnections;
 use crate::errors;
 use crate::features::FeatureCache;
 use crate::process::{PerProcess, wait};
@@ -25,7 +25,7 @@ pub(crate) struct Stream {
     /// Settings as passed by the caller, for pickling.
     config: Py<PyAny>,
     settings: StreamSettings,
-    live: PerProcess<Connections>,
+    live: PerProcess<StreamConnections>,
 }
 
 #[pymethods]
@@ -102,12 +102,12 @@ impl Stream {
 }
 
 impl Stream {
-    fn live(&self, py: Python<'_>) -> PyResult<Arc<Connections>> {
+    fn live(&self, py: Python<'_>) -> PyResult<Arc<StreamConnections>> {
         if let Some(live) = self.live.existing() {
             return Ok(live);
         }
         let settings = &self.settings;
-        let reach = settings.host_settings();
+        let reach = settings.connection_settings();
         // Jobs follow changes of the addresses of a DNS name.
         let warning = Arc::<OnceLock<CString>>::default();
         let pending = Arc::clone(&warning);
@@ -119,7 +119,8 @@ impl Stream {
         });
         let hosts = async { Ok::<_, ClientError>(reach.hosts().await?.for_job(notices)) };
         let hosts = wait(py, hosts)?.map_err(|error| errors::from_client(py, &error))?;
-        self.live.get(py, || Connections::open(settings, hosts, warning))
+        self.live
+            .get(py, || StreamConnections::open(settings, hosts, warning))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Validation metrics: display names, number formats and comparison of values.
 
 use crate::markup::{percent, significant};
-use crate::run::Journal;
+use crate::run::RunJournal;
 use frostline_job::{Quality, TrainedEpoch};
 
 /// Returns the display name of a metric.
@@ -50,14 +50,14 @@ pub(crate) fn value(quality: &Quality, name: &str) -> Option<f64> {
 }
 
 /// Returns the primary metric of a run. Returns `None` if the run was never validated.
-pub(crate) fn primary_metric(journal: &Journal) -> Option<&'static str> {
+pub(crate) fn primary_metric(journal: &RunJournal) -> Option<&'static str> {
     let quality = journal.trained().next().map(|epoch| epoch.validation);
     Some(quality.or(journal.baseline)?.main_metric().0)
 }
 
 /// Returns the epoch with the best value, or the first such epoch. For the primary metric, this is the epoch
 /// whose weights the job writes.
-pub(crate) fn best<'a>(journal: &'a Journal, name: &str) -> Option<(&'a TrainedEpoch, f64)> {
+pub(crate) fn best<'a>(journal: &'a RunJournal, name: &str) -> Option<(&'a TrainedEpoch, f64)> {
     let is_primary = primary_metric(journal) == Some(name);
     let rated = journal.trained().filter_map(|epoch| {
         let value = value(&epoch.validation, name).filter(|value| value.is_finite())?;

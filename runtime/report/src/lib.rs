@@ -14,7 +14,7 @@ mod page;
 mod run;
 mod tensorboard;
 
-pub use chart::{Cut, cuts, links};
+pub use chart::{CutCost, cuts, links};
 pub use error::ReportError;
 pub use metrics::metrics_csv;
 pub use page::html;

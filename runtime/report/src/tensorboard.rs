@@ -2,7 +2,7 @@
 //! checksums.
 
 use crate::Run;
-use crate::run::{Epoch, Journal};
+use crate::run::{Epoch, RunJournal};
 
 /// Returns the contents of a TensorBoard event file for `run`. TensorBoard opens files with `tfevents` in the
 /// name.
@@ -43,7 +43,7 @@ pub fn tensorboard(run: &Run) -> Vec<u8> {
     events.bytes
 }
 
-fn add_epoch(events: &mut Events, started: f64, step: u64, epoch: &Epoch, journal: &Journal) {
+fn add_epoch(events: &mut Events, started: f64, step: u64, epoch: &Epoch, journal: &RunJournal) {
     let at = started + epoch.at;
     let epoch = &epoch.trained;
     for (name, value) in [

@@ -5,7 +5,7 @@
 use super::graph::AttentionGraph;
 use frostline_graph::build::{integers, node};
 use frostline_graph::onnx::NodeProto;
-use frostline_graph::{Changes, GraphError, Model};
+use frostline_graph::{GraphChanges, GraphError, Model};
 
 /// Returns the network with transpositions moved across linear layers. A linear layer is a `MatMul` with a
 /// matrix, optionally followed by an `Add` of a vector.
@@ -13,43 +13,43 @@ use frostline_graph::{Changes, GraphError, Model};
 /// # Errors
 /// Returns the errors of [`Model::from_proto`] and [`Model::shapes`].
 pub(super) fn transposed_at_attention(model: &Model) -> Result<Model, GraphError> {
-    let model = changed(model, Pass::MultiplyWithoutFlattening)?;
-    let model = changed(&model, Pass::TransposeBefore)?;
-    changed(&model, Pass::TransposeAfter)
+    let model = changed(model, LinearPass::MultiplyWithoutFlattening)?;
+    let model = changed(&model, LinearPass::TransposeBefore)?;
+    changed(&model, LinearPass::TransposeAfter)
 }
 
 /// Changes of linear layers.
 #[derive(Clone, Copy)]
-enum Pass {
+enum LinearPass {
     MultiplyWithoutFlattening,
     TransposeBefore,
     TransposeAfter,
 }
 
 /// Returns the network with all changes of this pass. Changes that overlap an earlier one are left out.
-fn changed(model: &Model, pass: Pass) -> Result<Model, GraphError> {
-    let mut edit = Edit {
+fn changed(model: &Model, pass: LinearPass) -> Result<Model, GraphError> {
+    let mut edit = LinearEdit {
         network: AttentionGraph::new(model)?,
-        changes: Changes::default(),
+        changes: GraphChanges::default(),
     };
     for (index, node) in model.nodes().iter().enumerate() {
         // `None` if the node does not belong to a layer that this pass changes.
         let _: Option<()> = match pass {
-            Pass::MultiplyWithoutFlattening => edit.multiply_without_flattening(index, node),
-            Pass::TransposeBefore => edit.transpose_before(index, node),
-            Pass::TransposeAfter => edit.transpose_after(index, node),
+            LinearPass::MultiplyWithoutFlattening => edit.multiply_without_flattening(index, node),
+            LinearPass::TransposeBefore => edit.transpose_before(index, node),
+            LinearPass::TransposeAfter => edit.transpose_after(index, node),
         };
     }
     let graph = edit.changes.applied_to(model.graph());
     Ok(model.with_graph(graph)?.without_unread())
 }
 
-struct Edit<'a> {
+struct LinearEdit<'a> {
     network: AttentionGraph<'a>,
-    changes: Changes,
+    changes: GraphChanges,
 }
 
-struct Linear<'a> {
+struct LinearLayer<'a> {
     input: &'a str,
     weight: &'a str,
     bias: Option<&'a str>,
@@ -58,7 +58,7 @@ struct Linear<'a> {
     nodes: Vec<usize>,
 }
 
-impl Linear<'_> {
+impl LinearLayer<'_> {
     /// Returns the nodes of this layer for another input and output.
     fn nodes(&self, input: &str, output: &str) -> Vec<NodeProto> {
         let product = match self.bias {
@@ -71,7 +71,7 @@ impl Linear<'_> {
     }
 }
 
-impl<'a> Edit<'a> {
+impl<'a> LinearEdit<'a> {
     /// Replaces `nodes`, given in order of execution, by `new` in place of the last one. Keeps all
     /// nodes if one of them is already replaced.
     fn replace(&mut self, nodes: &[usize], new: Vec<NodeProto>) {
@@ -121,7 +121,7 @@ impl<'a> Edit<'a> {
             new.push(node("Transpose", &[&weight], &[&transposed]));
             weight = transposed;
         }
-        let linear = Linear {
+        let linear = LinearLayer {
             input: &rows,
             weight: &weight,
             bias,
@@ -187,7 +187,7 @@ impl<'a> Edit<'a> {
         node.input_name(0).filter(|_| order.last() == Some(&last))
     }
 
-    fn linear_before(&self, value: &str) -> Option<Linear<'a>> {
+    fn linear_before(&self, value: &str) -> Option<LinearLayer<'a>> {
         let (index, node) = self.network.links.producer(value)?;
         if node.standard_operator()? == "MatMul" {
             return self
@@ -203,7 +203,7 @@ impl<'a> Edit<'a> {
     }
 
     /// Returns the linear layer that begins with the `MatMul` at this index.
-    fn linear_from(&self, index: usize, product: &'a NodeProto) -> Option<Linear<'a>> {
+    fn linear_from(&self, index: usize, product: &'a NodeProto) -> Option<LinearLayer<'a>> {
         product.standard_operator().filter(|name| *name == "MatMul")?;
         let input = product.input_name(0)?;
         let weight = product.input_name(1)?;
@@ -211,7 +211,7 @@ impl<'a> Edit<'a> {
             return None;
         }
         let output = product.output_name(0)?;
-        let linear = Linear {
+        let linear = LinearLayer {
             input,
             weight,
             bias: None,
@@ -228,7 +228,7 @@ impl<'a> Edit<'a> {
         let bias = sum.input.iter().find(|input| *input != output);
         let bias = bias.map(String::as_str).filter(|bias| self.axes(bias) == Some(1));
         match bias.zip(sum.output_name(0)) {
-            Some((bias, output)) => Some(Linear {
+            Some((bias, output)) => Some(LinearLayer {
                 bias: Some(bias),
                 output,
                 nodes: vec![index, reader],

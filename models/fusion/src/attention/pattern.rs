@@ -1,6 +1,6 @@
 use super::graph::AttentionGraph;
-use super::sources::{Scaling, Source};
-use crate::layout::{Layout, Part};
+use super::sources::{InputSource, Scaling};
+use crate::layout::{AxisLayout, AxisPart};
 use frostline_graph::onnx::NodeProto;
 use std::collections::HashSet;
 
@@ -9,17 +9,17 @@ pub(super) struct Attention<'a> {
     /// Index of the product of probabilities and values.
     pub(super) index: usize,
     pub(super) product: &'a NodeProto,
-    pub(super) query: Source<'a>,
-    pub(super) key: Source<'a>,
-    pub(super) value: Source<'a>,
+    pub(super) query: InputSource<'a>,
+    pub(super) key: InputSource<'a>,
+    pub(super) value: InputSource<'a>,
     /// The bias and the target of a `Reshape` to four axes, if it needs one.
     pub(super) bias: Option<(&'a str, Option<Vec<i64>>)>,
     pub(super) scale: f32,
     pub(super) heads: usize,
     /// Layout of the product.
-    pub(super) layout: Layout,
+    pub(super) layout: AxisLayout,
     /// Layout of the fused operator's output.
-    pub(super) fused: Layout,
+    pub(super) fused: AxisLayout,
 }
 
 /// Nodes of the matched pattern and values private to the pattern.
@@ -45,7 +45,7 @@ struct Scores<'a> {
 
 /// Sizes of an attention. Without an axis for the heads there is a single head.
 #[derive(Clone, Copy)]
-struct Sizes {
+struct AttentionSizes {
     batch: usize,
     heads: usize,
     queries: usize,
@@ -81,8 +81,8 @@ impl<'a> AttentionGraph<'a> {
         if !(scale.is_finite() && scale > 0.0) {
             return None;
         }
-        let rows = (Part::Sequence, sizes.queries);
-        let columns = (Part::Width, sizes.value_width);
+        let rows = (AxisPart::Sequence, sizes.queries);
+        let columns = (AxisPart::Width, sizes.value_width);
         Some(Attention {
             index,
             product,
@@ -177,7 +177,7 @@ impl<'a> AttentionGraph<'a> {
         }
     }
 
-    fn sizes(&self, scores: &Scores<'a>, values: &'a str) -> Option<Sizes> {
+    fn sizes(&self, scores: &Scores<'a>, values: &'a str) -> Option<AttentionSizes> {
         let [query, key, value] = [
             self.floats(scores.query)?,
             self.floats(scores.key)?,
@@ -197,7 +197,7 @@ impl<'a> AttentionGraph<'a> {
             [batch] => (batch, 1, false),
             _ => return None,
         };
-        Some(Sizes {
+        Some(AttentionSizes {
             batch,
             heads,
             queries: *queries,
@@ -210,7 +210,7 @@ impl<'a> AttentionGraph<'a> {
 
     /// Checks that the bias has an entry per query and key. Returns the target of a `Reshape` if it does not
     /// have four axes.
-    fn bias_target(&self, bias: &str, query: &str, sizes: Sizes) -> Option<Option<Vec<i64>>> {
+    fn bias_target(&self, bias: &str, query: &str, sizes: AttentionSizes) -> Option<Option<Vec<i64>>> {
         let shape = self.floats(bias)?;
         if shape.data_type != self.shapes.get(query)?.data_type {
             return None;
@@ -238,11 +238,16 @@ impl<'a> AttentionGraph<'a> {
     }
 
     /// Returns the tensors from which the fused operator can read query, key and value.
-    fn sources(&self, scores: &Scores<'a>, values: &'a str, sizes: Sizes) -> Option<[Source<'a>; 3]> {
-        let queries = (Part::Sequence, sizes.queries);
-        let keys = (Part::Sequence, sizes.keys);
-        let width = (Part::Width, sizes.width);
-        let value_width = (Part::Width, sizes.value_width);
+    fn sources(
+        &self,
+        scores: &Scores<'a>,
+        values: &'a str,
+        sizes: AttentionSizes,
+    ) -> Option<[InputSource<'a>; 3]> {
+        let queries = (AxisPart::Sequence, sizes.queries);
+        let keys = (AxisPart::Sequence, sizes.keys);
+        let width = (AxisPart::Width, sizes.width);
+        let value_width = (AxisPart::Width, sizes.value_width);
         let query = sizes.split(queries, width);
         let key = sizes.split(width, keys);
         let value = sizes.split(keys, value_width);
@@ -259,20 +264,20 @@ impl<'a> AttentionGraph<'a> {
     }
 }
 
-impl Sizes {
+impl AttentionSizes {
     /// Returns the layout of an operand of the attention's products with these last axes.
-    fn split(self, rows: (Part, usize), columns: (Part, usize)) -> Layout {
-        let batch = (Part::Batch, self.batch);
+    fn split(self, rows: (AxisPart, usize), columns: (AxisPart, usize)) -> AxisLayout {
+        let batch = (AxisPart::Batch, self.batch);
         match self.has_heads {
-            true => Layout::new([&[batch], &[(Part::Heads, self.heads)], &[rows], &[columns]]),
-            false => Layout::new([&[batch], &[rows], &[columns]]),
+            true => AxisLayout::new([&[batch], &[(AxisPart::Heads, self.heads)], &[rows], &[columns]]),
+            false => AxisLayout::new([&[batch], &[rows], &[columns]]),
         }
     }
 
     /// Returns the layout of an input or output of the fused operator.
-    fn joined(self, rows: (Part, usize), columns: (Part, usize)) -> Layout {
-        let batch = (Part::Batch, self.batch);
-        Layout::new([&[batch], &[rows], &[(Part::Heads, self.heads), columns]])
+    fn joined(self, rows: (AxisPart, usize), columns: (AxisPart, usize)) -> AxisLayout {
+        let batch = (AxisPart::Batch, self.batch);
+        AxisLayout::new([&[batch], &[rows], &[(AxisPart::Heads, self.heads), columns]])
     }
 }
 

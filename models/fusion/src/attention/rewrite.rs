@@ -1,22 +1,22 @@
 use super::graph::{AttentionGraph, DOMAIN};
 use super::pattern::Attention;
-use super::sources::{Source, permutation};
-use crate::layout::{COPY, Layout, RESHAPE, Step};
-use frostline_graph::Changes;
+use super::sources::{InputSource, permutation};
+use crate::layout::{AxisLayout, COPY, LayoutStep, RESHAPE};
+use frostline_graph::GraphChanges;
 use frostline_graph::build::{float, int, integers, ints, node};
 use frostline_graph::onnx::{NodeProto, TensorProto};
 
 /// Replacement of attentions.
 #[derive(Default)]
-pub(super) struct Rewrite {
+pub(super) struct AttentionRewrite {
     /// Number of replaced attentions.
     pub(super) count: usize,
-    pub(super) changes: Changes,
+    pub(super) changes: GraphChanges,
 }
 
 struct End<'a> {
     value: &'a str,
-    layout: Layout,
+    layout: AxisLayout,
     /// Index of the node that computes the value in the original graph.
     node: usize,
 }
@@ -27,7 +27,7 @@ struct Nodes<'r> {
     constants: &'r mut Vec<TensorProto>,
 }
 
-impl Rewrite {
+impl AttentionRewrite {
     /// Replaces an attention, and the nodes after it that only order its elements.
     pub(super) fn replace(&mut self, graph: &AttentionGraph<'_>, attention: &Attention<'_>) {
         let Some(name) = attention.product.output_name(0) else {
@@ -47,7 +47,7 @@ impl Rewrite {
         let mut best = (u32::MAX, 0);
         for (place, end) in ends.iter().enumerate().rev() {
             let steps = attention.fused.steps(&end.layout);
-            let total = after + steps.iter().map(Step::cost).sum::<u32>();
+            let total = after + steps.iter().map(LayoutStep::cost).sum::<u32>();
             if total < best.0 {
                 best = (total, place);
             }
@@ -75,7 +75,7 @@ impl Rewrite {
                 continue;
             }
             let view = format!("{}/shape", replaced.value);
-            nodes.step(&Step::Reshape(replaced.layout.target()), &fused, &view);
+            nodes.step(&LayoutStep::Reshape(replaced.layout.target()), &fused, &view);
             views.extend(shapes.into_iter().map(|reader| (reader, view.clone())));
         }
         let new = nodes.nodes;
@@ -138,7 +138,7 @@ impl Nodes<'_> {
         let bias = match &attention.bias {
             Some((bias, Some(target))) => {
                 let reshaped = format!("{}/bias", self.prefix);
-                self.step(&Step::Reshape(target.clone()), bias, &reshaped);
+                self.step(&LayoutStep::Reshape(target.clone()), bias, &reshaped);
                 Some(reshaped)
             }
             Some((bias, None)) => Some((*bias).to_owned()),
@@ -165,7 +165,7 @@ impl Nodes<'_> {
     }
 
     /// Adds the nodes that read an input of the fused operator from its source. Returns the name of the input.
-    fn read(&mut self, role: &str, source: &Source<'_>) -> Option<String> {
+    fn read(&mut self, role: &str, source: &InputSource<'_>) -> Option<String> {
         let access = source.access()?;
         let name = format!("{}/{role}", self.prefix);
         let mut value = source.value.to_owned();
@@ -196,7 +196,7 @@ impl Nodes<'_> {
     }
 
     /// Adds the nodes that compute `to` from `from`.
-    fn steps(&mut self, steps: &[Step], from: &str, to: &str) {
+    fn steps(&mut self, steps: &[LayoutStep], from: &str, to: &str) {
         let mut value = from.to_owned();
         for (place, step) in steps.iter().enumerate() {
             let next = match place + 1 == steps.len() {
@@ -208,14 +208,14 @@ impl Nodes<'_> {
         }
     }
 
-    fn step(&mut self, step: &Step, from: &str, to: &str) {
+    fn step(&mut self, step: &LayoutStep, from: &str, to: &str) {
         self.nodes.push(match step {
-            Step::Reshape(target) => {
+            LayoutStep::Reshape(target) => {
                 let shape = format!("{to}/target");
                 self.constants.push(integers(&shape, target));
                 node("Reshape", &[from, &shape], &[to])
             }
-            Step::Transpose(order) => node("Transpose", &[from], &[to]).with([ints("perm", order)]),
+            LayoutStep::Transpose(order) => node("Transpose", &[from], &[to]).with([ints("perm", order)]),
         });
     }
 }

@@ -1,15 +1,15 @@
 use super::graph::AttentionGraph;
-use crate::layout::{COPY, Layout, RESHAPE, Step};
+use crate::layout::{AxisLayout, COPY, LayoutStep, RESHAPE};
 use frostline_graph::from_end;
 use frostline_graph::onnx::NodeProto;
 
 /// Tensor from which the fused operator can read its input.
 #[derive(Clone)]
-pub(super) struct Source<'a> {
+pub(super) struct InputSource<'a> {
     pub(super) value: &'a str,
-    layout: Layout,
+    layout: AxisLayout,
     /// Layout of the fused operator's input.
-    wanted: Layout,
+    wanted: AxisLayout,
     /// Entry of a joint tensor to read.
     entry: Option<usize>,
     /// Factor between this tensor and the operand of the attention.
@@ -17,15 +17,15 @@ pub(super) struct Source<'a> {
 }
 
 /// Operations that read an input from its source.
-pub(super) struct Access {
+pub(super) struct InputAccess {
     /// Slice bounds: axis, start, end.
     pub(super) slice: Option<[usize; 3]>,
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<LayoutStep>,
 }
 
-impl Access {
+impl InputAccess {
     fn cost(&self) -> u32 {
-        let steps: u32 = self.steps.iter().map(Step::cost).sum();
+        let steps: u32 = self.steps.iter().map(LayoutStep::cost).sum();
         steps + if self.slice.is_some() { COPY } else { 0 }
     }
 }
@@ -39,9 +39,9 @@ pub(super) enum Scaling {
     None,
 }
 
-impl<'a> Source<'a> {
+impl<'a> InputSource<'a> {
     /// Returns this source, read from `value` with another layout.
-    fn read_from(&self, value: &'a str, layout: Layout) -> Self {
+    fn read_from(&self, value: &'a str, layout: AxisLayout) -> Self {
         Self {
             value,
             layout,
@@ -50,16 +50,16 @@ impl<'a> Source<'a> {
     }
 
     /// Returns the operations that read the fused operator's input from this source, if it is possible.
-    pub(super) fn access(&self) -> Option<Access> {
+    pub(super) fn access(&self) -> Option<InputAccess> {
         let to = &self.wanted;
         let Some(entry) = self.entry else {
-            return Some(Access {
+            return Some(InputAccess {
                 slice: None,
                 steps: self.layout.steps(to),
             });
         };
         let (axis, size, layout) = self.layout.entry()?;
-        Some(Access {
+        Some(InputAccess {
             slice: Some([axis, entry * size, (entry + 1) * size]),
             steps: layout.steps(to),
         })
@@ -72,12 +72,12 @@ impl<'a> AttentionGraph<'a> {
     pub(super) fn source(
         &self,
         value: &'a str,
-        layout: Layout,
-        wanted: Layout,
+        layout: AxisLayout,
+        wanted: AxisLayout,
         scaling: Scaling,
-    ) -> Option<Source<'a>> {
+    ) -> Option<InputSource<'a>> {
         let mut next = Some((
-            Source {
+            InputSource {
                 value,
                 layout,
                 wanted,
@@ -107,7 +107,7 @@ impl<'a> AttentionGraph<'a> {
 
     /// Returns the tensor from which the node that produces `source` reads its elements, and the cost of that
     /// node. Returns `None` if the node computes new elements.
-    fn before(&self, source: &Source<'a>, scaling: Scaling) -> Option<(Source<'a>, u32)> {
+    fn before(&self, source: &InputSource<'a>, scaling: Scaling) -> Option<(InputSource<'a>, u32)> {
         let (_, node) = self.links.producer(source.value)?;
         if let Some(input) = self.unchanged(node) {
             return Some((source.read_from(input, source.layout.clone()), 0));
@@ -115,7 +115,7 @@ impl<'a> AttentionGraph<'a> {
         if scaling == Scaling::Included
             && let Some((value, factor)) = self.scaled(node)
         {
-            let scaled = Source {
+            let scaled = InputSource {
                 value,
                 scale: source.scale * factor,
                 ..source.clone()
@@ -143,7 +143,7 @@ impl<'a> AttentionGraph<'a> {
                 if count == 1 {
                     return Some((source.read_from(input, source.layout.regrouped(dims)?), RESHAPE));
                 }
-                let joint = Source {
+                let joint = InputSource {
                     value: input,
                     layout: source.layout.joint(axis, count, adds)?,
                     entry: Some(entry),

@@ -6,7 +6,7 @@
 use super::Inadmissible;
 use super::refusal::shown;
 use crate::onnx::NodeProto;
-use crate::values::{Probes, Value};
+use crate::values::{InferredValue, Probes};
 
 /// Returns true if an input is a list of axes, sizes or positions, which may be empty.
 fn reads_list(operator: &str, slot: usize) -> bool {
@@ -41,7 +41,7 @@ pub(super) fn check(node: &NodeProto, probes: &Probes) -> Result<(), Inadmissibl
 /// Returns the number of axes of a value if one of them has size 0 at either batch size.
 fn axes_of_empty(name: &str, probes: &Probes) -> Option<usize> {
     let (small, large) = probes.both(name);
-    [small, large].into_iter().find_map(|value: &Value| {
+    [small, large].into_iter().find_map(|value: &InferredValue| {
         let dims = value.dims.as_ref()?;
         dims.contains(&0).then_some(dims.len())
     })

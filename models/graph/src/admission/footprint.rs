@@ -1,7 +1,7 @@
 use super::refusal::shown;
 use super::{Inadmissible, ModelLimits, weights};
 use super::{empty, growth};
-use crate::kinds::{Kind, Kinds};
+use crate::kinds::{Kinds, ValueKind};
 use crate::onnx::NodeProto;
 use crate::operators;
 use crate::values::{Line, PROBE_BATCHES, Probes};
@@ -111,7 +111,7 @@ pub(crate) fn check(model: &Model, limits: &ModelLimits) -> Result<Footprint, Gr
 }
 
 /// Multiply-adds required to compute a value.
-struct Work {
+struct ValueWork {
     /// Cost when an engine opens the model.
     at_open: u64,
     /// Cost for each sample.
@@ -121,10 +121,10 @@ struct Work {
 /// Calls `each` with every output's size and work.
 fn walk(
     model: &Model,
-    each: &mut impl FnMut(&NodeProto, MemoryBound, Work) -> Result<(), Inadmissible>,
+    each: &mut impl FnMut(&NodeProto, MemoryBound, ValueWork) -> Result<(), Inadmissible>,
 ) -> Result<Footprint, GraphError> {
     let mut probes = Probes::start(model)?;
-    let mut memory = Memory::start(model, &probes)?;
+    let mut memory = LiveMemory::start(model, &probes)?;
     for (index, node) in model.nodes().iter().enumerate() {
         probes.step(node)?;
         growth::check(node, &probes).map_err(|why| Inadmissible::NonlinearGrowth {
@@ -144,7 +144,7 @@ fn walk(
 }
 
 /// Memory while the nodes execute in order.
-struct Memory<'a> {
+struct LiveMemory<'a> {
     footprint: Footprint,
     alive: MemoryBound,
     kinds: Kinds,
@@ -153,7 +153,7 @@ struct Memory<'a> {
     values: HashMap<&'a str, (MemoryBound, MemoryBound)>,
 }
 
-impl<'a> Memory<'a> {
+impl<'a> LiveMemory<'a> {
     fn start(model: &'a Model, probes: &Probes) -> Result<Self, GraphError> {
         let mut last_reader = HashMap::new();
         for (index, node) in model.nodes().iter().enumerate() {
@@ -232,10 +232,10 @@ impl<'a> Memory<'a> {
         clippy::cast_sign_loss,
         clippy::cast_precision_loss
     )]
-    fn work(&self, name: &str, elements: MemoryBound, node: &NodeProto, probes: &Probes) -> Work {
-        if self.kinds.get(name) == Kind::Constant {
+    fn work(&self, name: &str, elements: MemoryBound, node: &NodeProto, probes: &Probes) -> ValueWork {
+        if self.kinds.get(name) == ValueKind::Constant {
             let at_open = crate::cost::time(node, probes) as u64;
-            return Work {
+            return ValueWork {
                 at_open,
                 per_sample: 0,
             };
@@ -245,7 +245,7 @@ impl<'a> Memory<'a> {
         let batch = elements.per_sample.saturating_mul(PROBE_BATCHES.0 as u64);
         let part = elements.for_one_sample() as f64 / (elements.fixed.saturating_add(batch).max(1)) as f64;
         let per_sample = (crate::cost::time(node, probes) * part) as u64;
-        Work {
+        ValueWork {
             at_open: 0,
             per_sample,
         }
@@ -265,7 +265,7 @@ impl<'a> Memory<'a> {
         let gone: HashSet<&String> = read.chain(unread).collect();
         for name in gone
             .into_iter()
-            .filter(|name| self.kinds.get(name) != Kind::Constant)
+            .filter(|name| self.kinds.get(name) != ValueKind::Constant)
         {
             let bytes = self
                 .values

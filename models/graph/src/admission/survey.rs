@@ -18,7 +18,7 @@ const ROOM: usize = 2;
 
 /// Message types that the survey descends into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum MessageType {
     Model,
     OperatorSet,
     Entry,
@@ -44,12 +44,12 @@ enum Field {
     /// Integers with this size in memory. The encoded size is at least a byte.
     Integers(usize),
     /// Message with this size in memory.
-    Message(Kind, usize),
+    Message(MessageType, usize),
     /// A graph inside a node.
     Body,
 }
 
-impl Kind {
+impl MessageType {
     /// Returns the representation of a field with this number in `onnx.proto`. The messages are defined in
     /// [`crate::onnx`].
     fn field(self, number: u32) -> Field {
@@ -83,7 +83,7 @@ impl Kind {
     }
 }
 
-struct Survey<'a> {
+struct ModelSurvey<'a> {
     limits: &'a ModelLimits,
     /// Encoded node that is used in error messages.
     node: &'a [u8],
@@ -95,17 +95,19 @@ struct Survey<'a> {
 
 /// Counts the nodes, weights and bytes of an encoded model and returns an error if a limit is exceeded.
 pub(super) fn survey(file: &[u8], limits: &ModelLimits) -> Result<(), GraphError> {
-    let mut survey = Survey {
+    let mut survey = ModelSurvey {
         limits,
         node: &[],
         nodes: 0,
         weights: 0,
         bytes: 0,
     };
-    survey.message(Kind::Model, file).map_err(|error| match error {
-        GraphError::NotOnnx { .. } => crate::read::not_onnx(file),
-        error => error,
-    })
+    survey
+        .message(MessageType::Model, file)
+        .map_err(|error| match error {
+            GraphError::NotOnnx { .. } => crate::read::not_onnx(file),
+            error => error,
+        })
 }
 
 fn broken(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> GraphError {
@@ -158,8 +160,8 @@ fn control_flow(node: &[u8]) -> Inadmissible {
     }
 }
 
-impl<'a> Survey<'a> {
-    fn message(&mut self, kind: Kind, mut rest: &'a [u8]) -> Result<(), GraphError> {
+impl<'a> ModelSurvey<'a> {
+    fn message(&mut self, kind: MessageType, mut rest: &'a [u8]) -> Result<(), GraphError> {
         while !rest.is_empty() {
             let (number, body) = next(&mut rest)?;
             match (kind.field(number), body) {
@@ -183,13 +185,18 @@ impl<'a> Survey<'a> {
     }
 
     /// Counts a message `body` of kind `inner` inside a message of kind `outer`.
-    fn entered(&mut self, outer: Kind, inner: Kind, body: &'a [u8]) -> Result<(), Inadmissible> {
-        if inner == Kind::Node {
+    fn entered(
+        &mut self,
+        outer: MessageType,
+        inner: MessageType,
+        body: &'a [u8],
+    ) -> Result<(), Inadmissible> {
+        if inner == MessageType::Node {
             self.node = body;
         }
         let (count, what, limit) = match (outer, inner) {
-            (Kind::Graph, Kind::Node) => (&mut self.nodes, "nodes", self.limits.nodes),
-            (Kind::Graph, Kind::Tensor) => (&mut self.weights, "weights", self.limits.weights),
+            (MessageType::Graph, MessageType::Node) => (&mut self.nodes, "nodes", self.limits.nodes),
+            (MessageType::Graph, MessageType::Tensor) => (&mut self.weights, "weights", self.limits.weights),
             _ => return Ok(()),
         };
         *count += 1;

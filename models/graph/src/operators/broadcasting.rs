@@ -4,7 +4,7 @@ use super::operator::HeadPart::Bias;
 use super::operator::{LiteralRule, Operator};
 use crate::onnx::data_type;
 use crate::values::{
-    Context, Growth, Line, Literal, RowUse, RowView, RuleResult, Samples, Value, broadcast_dims,
+    Context, Growth, InferredValue, Line, Literal, RowUse, RowView, RuleResult, SampleAxis, broadcast_dims,
 };
 use std::cmp::Ordering;
 
@@ -102,18 +102,18 @@ const fn ordering(name: &'static str, since: i64, literal: LiteralRule) -> Opera
 }
 
 /// Broadcasts all inputs to one shape.
-fn broadcast(context: &Context<'_>, data_type: i32) -> RuleResult<Vec<Value>> {
+fn broadcast(context: &Context<'_>, data_type: i32) -> RuleResult<Vec<InferredValue>> {
     let dims = context
         .all_dims()?
         .into_iter()
         .try_fold(Vec::new(), |all, dims| broadcast_dims(&all, dims))?;
-    Ok(vec![Value::with_shape(data_type, dims)])
+    Ok(vec![InferredValue::with_shape(data_type, dims)])
 }
 
 /// Requires that inputs with samples have them along the same axis, counted from the last.
-fn aligned(view: &RowView<'_>) -> Option<Samples> {
+fn aligned(view: &RowView<'_>) -> Option<SampleAxis> {
     let rank = view.output_dims()?.len();
-    let mut found: Option<Samples> = None;
+    let mut found: Option<SampleAxis> = None;
     for slot in 0..view.node.input.len() {
         match view.input(slot) {
             None | Some(RowUse::Independent) => {}

@@ -4,8 +4,8 @@ use super::operator::Operator;
 use super::repetition::filled;
 use crate::onnx::data_type;
 use crate::values::{
-    Context, Growth, Line, Literal, MOST_ELEMENTS, RuleResult, Unresolved, Value, Why, axis_of, from_end,
-    literal_differs, mismatch, product, signed,
+    Context, Growth, InferredValue, Line, Literal, MOST_ELEMENTS, RuleResult, Unresolved, Why, axis_of,
+    from_end, literal_differs, mismatch, product, signed,
 };
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -25,33 +25,33 @@ pub(super) const OPERATORS: &[Operator] = &[
         .flat(true),
 ];
 
-fn constant(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn constant(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     let node = context.node;
     let value = if let Some(tensor) = node.tensor("value") {
-        Value::constant(tensor).or_else(|error| mismatch(error.to_string()))?
+        InferredValue::constant(tensor).or_else(|error| mismatch(error.to_string()))?
     } else if let Some(value) = node.int("value_int") {
-        Value::known(data_type::INT64, vec![], Literal::Integers(vec![value]))
+        InferredValue::known(data_type::INT64, vec![], Literal::Integers(vec![value]))
     } else if let Some(values) = node.ints("value_ints") {
         let literal = Literal::Integers(values.to_vec());
-        Value::known(data_type::INT64, vec![values.len()], literal)
+        InferredValue::known(data_type::INT64, vec![values.len()], literal)
     } else if let Some(value) = node.float("value_float") {
-        Value::known(data_type::FLOAT, vec![], Literal::Numbers(vec![value.into()]))
+        InferredValue::known(data_type::FLOAT, vec![], Literal::Numbers(vec![value.into()]))
     } else if let Some(values) = node.attribute("value_floats").map(|attribute| &attribute.floats) {
         let numbers = values.iter().map(|&value| value.into()).collect();
-        Value::known(data_type::FLOAT, vec![values.len()], Literal::Numbers(numbers))
+        InferredValue::known(data_type::FLOAT, vec![values.len()], Literal::Numbers(numbers))
     } else {
         return Err(Unresolved::Unknown);
     };
     Ok(vec![value])
 }
 
-fn constant_of_shape(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn constant_of_shape(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     let dims = context.known_integers(0)?;
     let dims: Option<Vec<usize>> = dims.iter().map(|&dim| usize::try_from(dim).ok()).collect();
     let dims = dims.map_or_else(|| mismatch("a negative size"), Ok)?;
     let value = context.node.tensor("value");
     let data_type = value.map_or(data_type::FLOAT, |value| value.data_type);
-    Ok(vec![Value::with_shape(data_type, dims)])
+    Ok(vec![InferredValue::with_shape(data_type, dims)])
 }
 
 fn constant_of_shape_literal(context: &Context<'_>, dims: &[usize]) -> Option<Literal> {
@@ -63,7 +63,7 @@ fn constant_of_shape_literal(context: &Context<'_>, dims: &[usize]) -> Option<Li
 }
 
 /// `OneHot` adds an axis of `depth` classes.
-fn one_hot(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn one_hot(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     let mut dims = context.dims(0)?.to_vec();
     let depth = context.known_integer(1)?;
     let axis = axis_of(context.node.int("axis").unwrap_or(-1), dims.len() + 1)?;
@@ -71,10 +71,10 @@ fn one_hot(context: &Context<'_>) -> RuleResult<Vec<Value>> {
         axis,
         usize::try_from(depth).or_else(|_| mismatch("a negative depth"))?,
     );
-    Ok(vec![Value::with_shape(context.data_type(2), dims)])
+    Ok(vec![InferredValue::with_shape(context.data_type(2), dims)])
 }
 
-fn range(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn range(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     let start = context.known_integer(0)?;
     let limit = context.known_integer(1)?;
     let delta = context.known_integer(2)?;
@@ -88,9 +88,9 @@ fn range(context: &Context<'_>) -> RuleResult<Vec<Value>> {
         let values = (0..signed(count)).map(|step| start.saturating_add(step.saturating_mul(delta)));
         Literal::Integers(values.collect())
     });
-    Ok(vec![Value {
+    Ok(vec![InferredValue {
         literal,
-        ..Value::with_shape(context.data_type(0), vec![count])
+        ..InferredValue::with_shape(context.data_type(0), vec![count])
     }])
 }
 
@@ -113,7 +113,7 @@ fn range_growth(growth: &Growth<'_>) -> Result<(), Why> {
 }
 
 /// Returns the dimensions of the input. Since operator set 15, attributes can select some of them.
-fn shape(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn shape(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     let dims = context.dims(0)?;
     let rank = signed(dims.len());
     let [start, end] = [("start", 0), ("end", rank)].map(|(name, default)| {
@@ -127,15 +127,15 @@ fn shape(context: &Context<'_>) -> RuleResult<Vec<Value>> {
         .map(|&dim| signed(dim))
         .collect();
     let dims = vec![values.len()];
-    Ok(vec![Value::known(
+    Ok(vec![InferredValue::known(
         data_type::INT64,
         dims,
         Literal::Integers(values),
     )])
 }
 
-fn size(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn size(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     let count = signed(product(context.dims(0)?)?);
     let literal = Literal::Integers(vec![count]);
-    Ok(vec![Value::known(data_type::INT64, vec![], literal)])
+    Ok(vec![InferredValue::known(data_type::INT64, vec![], literal)])
 }

@@ -4,7 +4,7 @@ use super::operator::Effort::Passing;
 use super::operator::HeadPart::Tail;
 use super::operator::Operator;
 use super::reduction::along_axis;
-use crate::values::{RowView, Samples};
+use crate::values::{RowView, SampleAxis};
 
 pub(super) const OPERATORS: &[Operator] = &[
     normalization("BatchNormalization", 1)
@@ -69,12 +69,12 @@ fn changes_nothing(values: &[Vec<f64>]) -> bool {
 }
 
 /// Row rule for operators that process each entry of the first axis separately.
-pub(super) fn on_first_axis(view: &RowView<'_>) -> Option<Samples> {
+pub(super) fn on_first_axis(view: &RowView<'_>) -> Option<SampleAxis> {
     view.only_samples().filter(|samples| samples.axis == 0)
 }
 
 /// Before operator set 13, softmax operators normalize over all axes from `axis`.
-fn softmax(view: &RowView<'_>) -> Option<Samples> {
+fn softmax(view: &RowView<'_>) -> Option<SampleAxis> {
     let samples = view.samples(0)?;
     let since_13 = view.context().opset >= 13;
     let axis = view.axis(if since_13 { -1 } else { 1 })?;
@@ -86,7 +86,7 @@ fn softmax(view: &RowView<'_>) -> Option<Samples> {
     apart.then_some(samples)
 }
 
-fn layer_normalization(view: &RowView<'_>) -> Option<Samples> {
+fn layer_normalization(view: &RowView<'_>) -> Option<SampleAxis> {
     let samples = view.only_samples()?;
     (samples.axis < view.axis(-1)?).then_some(samples)
 }

@@ -1,20 +1,22 @@
 use crate::onnx::NodeProto;
-use crate::values::{Context, Growth, Literal, RowView, RuleResult, Samples, Sizes, Value, Why};
+use crate::values::{
+    Context, Growth, InferredValue, Literal, NodeSizes, RowView, RuleResult, SampleAxis, Why,
+};
 use std::ops::Range;
 
 /// Computes the outputs of a node from its inputs: element types, dimensions, and elements if they follow
 /// from the attributes.
-pub(crate) type ShapeRule = fn(&Context<'_>) -> RuleResult<Vec<Value>>;
+pub(crate) type ShapeRule = fn(&Context<'_>) -> RuleResult<Vec<InferredValue>>;
 
 /// Computes the elements of a node's first output with these dimensions from the elements of the inputs.
 pub(crate) type LiteralRule = fn(&Context<'_>, &[usize]) -> Option<Literal>;
 
 /// Returns the axis that contains the samples in a node's output, or `None` if the node mixes them.
-pub(crate) type RowRule = fn(&RowView<'_>) -> Option<Samples>;
+pub(crate) type RowRule = fn(&RowView<'_>) -> Option<SampleAxis>;
 
 /// Returns the number of multiply-adds. Operators without multiply-adds return the number of elements read or
 /// written.
-pub(crate) type WorkRule = fn(&Sizes<'_>) -> f64;
+pub(crate) type WorkRule = fn(&NodeSizes<'_>) -> f64;
 
 /// Returns the number of elements read per element written.
 pub(crate) type TapsRule = fn(&NodeProto) -> f64;

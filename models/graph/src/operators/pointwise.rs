@@ -5,7 +5,9 @@ use super::operator::Effort::Passing;
 use super::operator::HeadPart::Tail;
 use super::operator::Operator;
 use crate::onnx::data_type;
-use crate::values::{Context, Literal, RowView, RuleResult, Samples, Value, as_integer, as_number};
+use crate::values::{
+    Context, InferredValue, Literal, RowView, RuleResult, SampleAxis, as_integer, as_number,
+};
 
 pub(super) const OPERATORS: &[Operator] = &[
     pointwise("Abs", 1).literal(|context, _| either(context, i64::wrapping_abs, f64::abs)),
@@ -83,11 +85,14 @@ const fn flat(name: &'static str, since: i64) -> Operator {
 }
 
 /// Returns the shape of the first input with another element type.
-fn of_type(context: &Context<'_>, data_type: i32) -> RuleResult<Vec<Value>> {
-    Ok(vec![Value::with_shape(data_type, context.dims(0)?.to_vec())])
+fn of_type(context: &Context<'_>, data_type: i32) -> RuleResult<Vec<InferredValue>> {
+    Ok(vec![InferredValue::with_shape(
+        data_type,
+        context.dims(0)?.to_vec(),
+    )])
 }
 
-fn truth(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn truth(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     of_type(context, data_type::BOOL)
 }
 
@@ -151,7 +156,7 @@ fn target(context: &Context<'_>) -> i32 {
     to.unwrap_or_default()
 }
 
-fn cast(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn cast(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     of_type(context, target(context))
 }
 
@@ -178,14 +183,14 @@ fn cast_literal(context: &Context<'_>, _: &[usize]) -> Option<Literal> {
 }
 
 /// Returns the output and the mask, which have the same shape.
-fn dropout(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn dropout(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     let mut outputs = context.same_output()?;
     outputs.extend(truth(context)?);
     Ok(outputs)
 }
 
 /// `Dropout` is the identity at inference. In training mode it draws random numbers.
-fn dropout_rows(view: &RowView<'_>) -> Option<Samples> {
+fn dropout_rows(view: &RowView<'_>) -> Option<SampleAxis> {
     let trains = match view.node.input_name(2) {
         None => false,
         Some(_) => view.context().integers(2).ok().flatten() != Some(&[0][..]),

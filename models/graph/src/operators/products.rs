@@ -4,8 +4,8 @@ use super::operator::HeadPart::{Layer, Product};
 use super::operator::Operator;
 use crate::equation::Equation;
 use crate::values::{
-    Context, RowUse, RowView, RuleResult, Samples, Sizes, Unresolved, Value, as_number, broadcast_dims,
-    mismatch, signed,
+    Context, InferredValue, NodeSizes, RowUse, RowView, RuleResult, SampleAxis, Unresolved, as_number,
+    broadcast_dims, mismatch, signed,
 };
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -40,7 +40,7 @@ fn matrix(context: &Context<'_>, slot: usize, flag: &str) -> RuleResult<(usize, 
 }
 
 /// Multiplies two matrices, each optionally transposed, and adds a third that is broadcast to the product.
-fn gemm(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn gemm(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     let (rows, depth) = matrix(context, 0, "transA")?;
     let (other, columns) = matrix(context, 1, "transB")?;
     if depth != other {
@@ -53,7 +53,7 @@ fn gemm(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     context.output(dims)
 }
 
-fn gemm_rows(view: &RowView<'_>) -> Option<Samples> {
+fn gemm_rows(view: &RowView<'_>) -> Option<SampleAxis> {
     if !view.is_parameter(2) {
         return None;
     }
@@ -66,14 +66,14 @@ fn gemm_rows(view: &RowView<'_>) -> Option<Samples> {
     }
 }
 
-fn gemm_products(sizes: &Sizes<'_>) -> f64 {
+fn gemm_products(sizes: &NodeSizes<'_>) -> f64 {
     let depth = usize::from(sizes.node.int("transA").unwrap_or(0) == 0);
     sizes.output() * sizes.axis(0, depth)
 }
 
 /// Implements the rules of NumPy. Leading axes are broadcast. A vector becomes a matrix with a single row or
 /// column, which is removed from the result.
-fn matmul(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn matmul(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     let left = context.dims(0)?;
     let right = context.dims(1)?;
     let (left_lead, rows, depth) = match left {
@@ -96,7 +96,7 @@ fn matmul(context: &Context<'_>) -> RuleResult<Vec<Value>> {
 
 /// Supports samples along the rows of the left operand, the columns of the right operand, and leading axes.
 /// The axis of the sum must not contain samples.
-fn matmul_rows(view: &RowView<'_>) -> Option<Samples> {
+fn matmul_rows(view: &RowView<'_>) -> Option<SampleAxis> {
     let left_rank = view.rank(0)?;
     let right_rank = view.rank(1)?;
     if left_rank < 2 || right_rank < 2 {
@@ -131,7 +131,7 @@ fn heads(context: &Context<'_>, slot: usize, count: &str) -> RuleResult<[usize; 
 }
 
 /// Infers only the result, not the cached keys and values or the scores.
-fn attention(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn attention(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     if (4..context.node.input.len()).any(|slot| context.node.input_name(slot).is_some()) {
         return Err(Unresolved::Unknown);
     }
@@ -152,8 +152,8 @@ fn attention(context: &Context<'_>) -> RuleResult<Vec<Value>> {
 }
 
 /// Samples stay independent along the first axis if the mask is the same for all.
-fn attention_rows(view: &RowView<'_>) -> Option<Samples> {
-    let first = Some(Samples::plain(0));
+fn attention_rows(view: &RowView<'_>) -> Option<SampleAxis> {
+    let first = Some(SampleAxis::plain(0));
     let apart = (0..3).all(|slot| view.samples(slot) == first) && view.is_parameter(3);
     apart.then_some(first)?
 }
@@ -189,15 +189,15 @@ fn einsum_dims(context: &Context<'_>) -> RuleResult<Vec<usize>> {
         .collect())
 }
 
-fn einsum(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn einsum(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     context.output(einsum_dims(context)?)
 }
 
 /// Samples stay independent along a letter of the result if each operand with samples has them on this
 /// letter.
-fn einsum_rows(view: &RowView<'_>) -> Option<Samples> {
+fn einsum_rows(view: &RowView<'_>) -> Option<SampleAxis> {
     let (equation, _) = einsum_parts(&view.context()).ok()?;
-    let mut found: Option<(char, Samples)> = None;
+    let mut found: Option<(char, SampleAxis)> = None;
     for (slot, letters) in equation.operands.iter().enumerate() {
         let samples = match view.input(slot)? {
             RowUse::Independent => continue,
@@ -221,7 +221,7 @@ fn einsum_rows(view: &RowView<'_>) -> Option<Samples> {
 }
 
 /// Returns the number of combinations of letters, which is the number of products.
-fn einsum_products(sizes: &Sizes<'_>) -> f64 {
+fn einsum_products(sizes: &NodeSizes<'_>) -> f64 {
     let parts = einsum_parts(&sizes.probes.context(sizes.node));
     parts.map_or(0.0, |(_, lengths)| {
         let lengths = lengths.iter().map(|(_, length)| as_number(signed(*length)));

@@ -4,7 +4,7 @@ use super::operator::Effort::Passing;
 use super::operator::HeadPart::Tail;
 use super::operator::Operator;
 use crate::onnx::data_type;
-use crate::values::{Context, RuleResult, Unresolved, Value, mismatch};
+use crate::values::{Context, InferredValue, RuleResult, Unresolved, mismatch};
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("DequantizeLinear", 10, dequantized)
@@ -22,16 +22,16 @@ pub(super) const OPERATORS: &[Operator] = &[
 ];
 
 /// Returns unsigned bytes, the scale and the zero point.
-fn dynamically_quantized(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn dynamically_quantized(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     Ok(vec![
-        Value::with_shape(data_type::UINT8, context.dims(0)?.to_vec()),
-        Value::with_shape(context.data_type(0), Vec::new()),
-        Value::with_shape(data_type::UINT8, Vec::new()),
+        InferredValue::with_shape(data_type::UINT8, context.dims(0)?.to_vec()),
+        InferredValue::with_shape(context.data_type(0), Vec::new()),
+        InferredValue::with_shape(data_type::UINT8, Vec::new()),
     ])
 }
 
 /// Returns integers of the zero point's type, by default unsigned bytes.
-fn quantized(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn quantized(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     let code = match context.node.input_name(2) {
         Some(_) => context.data_type(2),
         None => {
@@ -46,12 +46,12 @@ fn quantized(context: &Context<'_>) -> RuleResult<Vec<Value>> {
 }
 
 /// Returns numbers of the scale's type.
-fn dequantized(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn dequantized(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     scaled(context, context.data_type(1))
 }
 
 /// Returns the shape of the first input. Supports a single scale and a scale per slice of an axis.
-fn scaled(context: &Context<'_>, code: i32) -> RuleResult<Vec<Value>> {
+fn scaled(context: &Context<'_>, code: i32) -> RuleResult<Vec<InferredValue>> {
     let dims = context.dims(0)?;
     match context.dims(1)? {
         [] | [1] => {}
@@ -64,5 +64,5 @@ fn scaled(context: &Context<'_>, code: i32) -> RuleResult<Vec<Value>> {
         // Blocks with separate scales are used for weights of large language models.
         _ => return Err(Unresolved::Unknown),
     }
-    Ok(vec![Value::with_shape(code, dims.to_vec())])
+    Ok(vec![InferredValue::with_shape(code, dims.to_vec())])
 }

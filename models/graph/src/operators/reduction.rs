@@ -4,7 +4,8 @@ use super::operator::HeadPart::Tail;
 use super::operator::Operator;
 use crate::onnx::data_type;
 use crate::values::{
-    Context, Growth, Literal, RowView, RuleResult, Samples, Unresolved, Value, axes_of, axis_of, replaced,
+    Context, Growth, InferredValue, Literal, RowView, RuleResult, SampleAxis, Unresolved, axes_of, axis_of,
+    replaced,
 };
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -72,13 +73,13 @@ fn without(dims: &[usize], axes: &[usize], keep: bool) -> Vec<usize> {
     kept.collect()
 }
 
-fn reduced(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn reduced(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     let dims = context.dims(0)?;
     let axes = reduced_axes(context, dims.len())?;
     context.output(without(dims, &axes, keeps_dims(context)))
 }
 
-fn reduced_rows(view: &RowView<'_>) -> Option<Samples> {
+fn reduced_rows(view: &RowView<'_>) -> Option<SampleAxis> {
     let samples = view.samples(0)?;
     let context = view.context();
     let mut axes = reduced_axes(&context, view.rank(0)?).ok()?;
@@ -111,14 +112,14 @@ fn one_moves(growth: &Growth<'_>) -> bool {
     lines.is_some_and(|lines| lines.iter().filter(|line| line.slope != 0).count() <= 1)
 }
 
-fn arg_extreme(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn arg_extreme(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     let dims = context.dims(0)?;
     let axis = context.axis(0)?;
     let dims = without(dims, &[axis], keeps_dims(context));
-    Ok(vec![Value::with_shape(data_type::INT64, dims)])
+    Ok(vec![InferredValue::with_shape(data_type::INT64, dims)])
 }
 
-fn extreme_rows(view: &RowView<'_>) -> Option<Samples> {
+fn extreme_rows(view: &RowView<'_>) -> Option<SampleAxis> {
     let samples = view.only_samples()?;
     let axis = view.axis(0)?;
     let dropped = !keeps_dims(&view.context()) && axis < samples.axis;
@@ -126,14 +127,14 @@ fn extreme_rows(view: &RowView<'_>) -> Option<Samples> {
 }
 
 /// The axis of a `CumSum` must be known and must not be the sample axis.
-fn summed_rows(view: &RowView<'_>) -> Option<Samples> {
+fn summed_rows(view: &RowView<'_>) -> Option<SampleAxis> {
     let samples = view.only_samples()?;
     let axis = view.context().integer(1).ok()??;
     let axis = axis_of(axis, view.rank(0)?).ok()?;
     (axis != samples.axis).then_some(samples)
 }
 
-fn top_k(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn top_k(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     let axis = context.axis(-1)?;
     let count = context
         .integer(1)?
@@ -142,13 +143,13 @@ fn top_k(context: &Context<'_>) -> RuleResult<Vec<Value>> {
         .ok_or(Unresolved::Unknown)?;
     let dims = replaced(context.dims(0)?, axis, count);
     Ok(vec![
-        Value::with_shape(context.data_type(0), dims.clone()),
-        Value::with_shape(data_type::INT64, dims),
+        InferredValue::with_shape(context.data_type(0), dims.clone()),
+        InferredValue::with_shape(data_type::INT64, dims),
     ])
 }
 
 /// Row rule for operators that work along one axis, which must not be the sample axis.
-pub(super) fn along_axis(view: &RowView<'_>) -> Option<Samples> {
+pub(super) fn along_axis(view: &RowView<'_>) -> Option<SampleAxis> {
     let samples = view.only_samples()?;
     (view.axis(-1)? != samples.axis).then_some(samples)
 }

@@ -5,8 +5,8 @@ use super::operator::Effort::Passing;
 use super::operator::HeadPart::Tail;
 use super::operator::{Operator, ShapeRule};
 use crate::values::{
-    Context, Growth, Literal, RowView, RuleResult, SLIDES, Samples, Value, Why, at, axes_of, axis_of,
-    mismatch, product, replaced, strides, unsigned,
+    Context, Growth, InferredValue, Literal, RowView, RuleResult, SLIDES, SampleAxis, Why, at, axes_of,
+    axis_of, mismatch, product, replaced, strides, unsigned,
 };
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -45,12 +45,12 @@ const fn blocks(name: &'static str, since: i64, shape: ShapeRule) -> Operator {
         .growth(|growth| growth.batch_first())
 }
 
-fn regrouped(view: &RowView<'_>) -> Option<Samples> {
+fn regrouped(view: &RowView<'_>) -> Option<SampleAxis> {
     let outside = view.samples(0)?.steps_outside(&view.dims(0)?)?;
-    Samples::placed(&view.output_dims()?, outside)
+    SampleAxis::placed(&view.output_dims()?, outside)
 }
 
-fn flatten(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn flatten(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     let dims = context.dims(0)?;
     let axis = match context.node.int("axis").unwrap_or(1) {
         axis if usize::try_from(axis) == Ok(dims.len()) => dims.len(),
@@ -60,7 +60,7 @@ fn flatten(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     context.output(vec![product(rows)?, product(columns)?])
 }
 
-fn reshape(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn reshape(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     let dims = context.dims(0)?;
     let target = context.setting("shape", 1)?;
     let copy_zero = context.node.int("allowzero").unwrap_or(0) == 0;
@@ -88,7 +88,7 @@ fn reshape(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     }
 }
 
-fn squeeze(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn squeeze(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     let dims = context.dims(0)?;
     let axes: Vec<usize> = match context.attribute_or_input("axes", 1)? {
         // ONNX Runtime ignores an empty list and squeezes all axes of size 1, including a batch of 1.
@@ -112,7 +112,7 @@ fn squeeze_growth(growth: &Growth<'_>) -> Result<(), Why> {
     if open && !named { Err(SLIDES) } else { Ok(()) }
 }
 
-fn unsqueeze(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn unsqueeze(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     let dims = context.dims(0)?;
     let axes = context.setting("axes", 1)?;
     let rank = dims.len() + axes.len();
@@ -142,7 +142,7 @@ fn permutation(context: &Context<'_>, rank: usize) -> RuleResult<Vec<usize>> {
     Ok(order)
 }
 
-fn transpose(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn transpose(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     let dims = context.dims(0)?;
     let order = permutation(context, dims.len())?;
     context.output(
@@ -160,7 +160,7 @@ fn transposed(context: &Context<'_>, dims: &[usize]) -> Option<Literal> {
     context.literal(0)?.walk(0, dims, &steps?)
 }
 
-fn transpose_rows(view: &RowView<'_>) -> Option<Samples> {
+fn transpose_rows(view: &RowView<'_>) -> Option<SampleAxis> {
     let samples = view.samples(0)?;
     let order = permutation(&view.context(), view.rank(0)?).ok()?;
     let axis = order.iter().position(|&axis| axis == samples.axis);
@@ -180,7 +180,7 @@ fn blocked(context: &Context<'_>) -> RuleResult<([usize; 4], usize)> {
     }
 }
 
-fn depth_to_space(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn depth_to_space(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     let ([n, c, h, w], block) = blocked(context)?;
     if !c.is_multiple_of(block.saturating_mul(block)) {
         return mismatch(format!("{c} channels cannot be divided into blocks of {block}"));
@@ -190,7 +190,7 @@ fn depth_to_space(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     context.output(vec![n, c / block / block, h, w])
 }
 
-fn space_to_depth(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn space_to_depth(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     let ([n, c, h, w], block) = blocked(context)?;
     if !h.is_multiple_of(block) || !w.is_multiple_of(block) {
         return mismatch(format!(

@@ -2,7 +2,7 @@
 
 use super::operator::Operator;
 use crate::values::{
-    Context, Dim, Growth, RowUse, RowView, RuleResult, Samples, Unresolved, Value, Why, as_number,
+    Context, Dim, Growth, InferredValue, RowUse, RowView, RuleResult, SampleAxis, Unresolved, Why, as_number,
     broadcast_dims, mismatch, signed, sizes_of, unsigned,
 };
 
@@ -26,7 +26,7 @@ const fn scaling(name: &'static str, since: i64) -> Operator {
 }
 
 /// Row rule for operators that process axes independently and keep the size of the sample axis.
-pub(super) fn axis_kept(view: &RowView<'_>) -> Option<Samples> {
+pub(super) fn axis_kept(view: &RowView<'_>) -> Option<SampleAxis> {
     let samples = view.samples(0)?;
     let before = view.dims(0)?;
     let after = view.output_dims()?;
@@ -35,20 +35,20 @@ pub(super) fn axis_kept(view: &RowView<'_>) -> Option<Samples> {
 }
 
 /// Row rule for repeating a value without samples along the batch.
-pub(super) fn filled(view: &RowView<'_>) -> Option<Samples> {
+pub(super) fn filled(view: &RowView<'_>) -> Option<SampleAxis> {
     let dims = view.output_dims()?;
     let batch = dims.iter().position(|dim| *dim == Dim::Batch(1));
-    batch.map(Samples::plain)
+    batch.map(SampleAxis::plain)
 }
 
-fn expand(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn expand(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     let target = context.known_integers(1)?;
     let target: Vec<usize> = sizes_of(target)?;
     context.output(broadcast_dims(context.dims(0)?, &target)?)
 }
 
 /// Broadcasts the input. If the input has no samples, such as a class token, all samples become equal.
-fn expand_rows(view: &RowView<'_>) -> Option<Samples> {
+fn expand_rows(view: &RowView<'_>) -> Option<SampleAxis> {
     match view.input(0)? {
         RowUse::PerSample(samples) => {
             let added = view.output_dims()?.len().checked_sub(view.rank(0)?)?;
@@ -59,7 +59,7 @@ fn expand_rows(view: &RowView<'_>) -> Option<Samples> {
     }
 }
 
-fn tile(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn tile(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     let repeats = context.known_integers(1)?;
     let pairs = context.dims(0)?.iter().zip(repeats);
     context.output(
@@ -71,7 +71,7 @@ fn tile(context: &Context<'_>) -> RuleResult<Vec<Value>> {
 
 /// Requires that samples are not repeated. If the input has no samples, such as a position encoding, all
 /// samples become equal.
-fn tiled_rows(view: &RowView<'_>) -> Option<Samples> {
+fn tiled_rows(view: &RowView<'_>) -> Option<SampleAxis> {
     match view.input(0)? {
         RowUse::PerSample(_) => axis_kept(view),
         RowUse::Independent => filled(view),
@@ -101,7 +101,7 @@ fn scales(context: &Context<'_>) -> Option<Vec<f64>> {
 
 /// Infers `Resize` and `Upsample` if the sizes or scales are known. The attribute `axes` and other aspect
 /// ratio policies than `stretch` are not supported.
-fn resize(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn resize(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     let dims = context.dims(0)?;
     if context.node.attribute("axes").is_some()
         || context

@@ -3,8 +3,8 @@
 use super::operator::Operator;
 use super::repetition::axis_kept;
 use crate::values::{
-    Context, Growth, Literal, RowUse, RowView, RuleResult, SLIDES, Samples, Unresolved, Value, Why, at,
-    axes_of, axis_of, from_end, mismatch, replaced, signed, sizes_of, strides, unsigned,
+    Context, Growth, InferredValue, Literal, RowUse, RowView, RuleResult, SLIDES, SampleAxis, Unresolved,
+    Why, at, axes_of, axis_of, from_end, mismatch, replaced, signed, sizes_of, strides, unsigned,
 };
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -47,7 +47,7 @@ const fn in_place(name: &'static str, since: i64) -> Operator {
     Operator::new(name, since, |context| context.same_output()).shrinks(true)
 }
 
-fn concat(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn concat(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     let all = context.all_dims()?;
     let first = *all.first().ok_or(Unresolved::Unknown)?;
     let axis = axis_of(context.node.int("axis").unwrap_or(1), first.len())?;
@@ -80,7 +80,7 @@ fn joined(context: &Context<'_>, dims: &[usize]) -> Option<Literal> {
     ))
 }
 
-fn concat_rows(view: &RowView<'_>) -> Option<Samples> {
+fn concat_rows(view: &RowView<'_>) -> Option<SampleAxis> {
     let samples = view.samples(0)?;
     let alike = (0..view.node.input.len()).all(|slot| view.samples(slot) == Some(samples));
     (alike && view.axis(1)? != samples.axis).then_some(samples)
@@ -88,7 +88,7 @@ fn concat_rows(view: &RowView<'_>) -> Option<Samples> {
 
 /// Axis of a `Slice` and the selected positions.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Cut {
+struct SlicedAxis {
     axis: usize,
     start: i64,
     step: i64,
@@ -96,7 +96,7 @@ struct Cut {
 }
 
 /// Returns the axes that a `Slice` changes, with starts and ends clamped as specified by ONNX.
-fn slice_cuts(context: &Context<'_>) -> RuleResult<Vec<Cut>> {
+fn sliced_axes(context: &Context<'_>) -> RuleResult<Vec<SlicedAxis>> {
     let dims = context.dims(0)?;
     let starts = context.setting("starts", 1)?;
     let ends = context.setting("ends", 2)?;
@@ -105,7 +105,7 @@ fn slice_cuts(context: &Context<'_>) -> RuleResult<Vec<Cut>> {
     if starts.len() != ends.len() || axes.is_some_and(|axes| axes.len() != starts.len()) {
         return mismatch("starts, ends and axes differ in length");
     }
-    let mut cuts = Vec::with_capacity(starts.len());
+    let mut slices = Vec::with_capacity(starts.len());
     for (index, (&start, &end)) in starts.iter().zip(ends).enumerate() {
         let numbered = signed(index);
         let axis = axis_of(
@@ -113,12 +113,12 @@ fn slice_cuts(context: &Context<'_>) -> RuleResult<Vec<Cut>> {
             dims.len(),
         )?;
         let step = steps.and_then(|steps| steps.get(index)).copied().unwrap_or(1);
-        cuts.push(cut(axis, at(dims, axis)?, start, end, step)?);
+        slices.push(sliced_axis(axis, at(dims, axis)?, start, end, step)?);
     }
-    Ok(cuts)
+    Ok(slices)
 }
 
-fn cut(axis: usize, size: usize, start: i64, end: i64, step: i64) -> RuleResult<Cut> {
+fn sliced_axis(axis: usize, size: usize, start: i64, end: i64, step: i64) -> RuleResult<SlicedAxis> {
     let size = signed(size);
     let (start, span) = match step {
         0 => return mismatch("a step of 0"),
@@ -133,7 +133,7 @@ fn cut(axis: usize, size: usize, start: i64, end: i64, step: i64) -> RuleResult<
     };
     let step_length = step.unsigned_abs();
     let count = u64::try_from(span).unwrap_or(0).div_ceil(step_length);
-    Ok(Cut {
+    Ok(SlicedAxis {
         axis,
         start,
         step,
@@ -141,36 +141,37 @@ fn cut(axis: usize, size: usize, start: i64, end: i64, step: i64) -> RuleResult<
     })
 }
 
-fn slice(context: &Context<'_>) -> RuleResult<Vec<Value>> {
-    let cuts = slice_cuts(context)?;
-    let dims = cuts.iter().fold(context.dims(0)?.to_vec(), |dims, cut| {
-        replaced(&dims, cut.axis, cut.count)
+fn slice(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
+    let slices = sliced_axes(context)?;
+    let dims = slices.iter().fold(context.dims(0)?.to_vec(), |dims, slice| {
+        replaced(&dims, slice.axis, slice.count)
     });
     context.output(dims)
 }
 
 fn sliced(context: &Context<'_>, dims: &[usize]) -> Option<Literal> {
-    let cuts = slice_cuts(context).ok()?;
+    let slices = sliced_axes(context).ok()?;
     let mut steps = strides(context.dims(0).ok()?)?;
     let mut start = 0;
-    for (place, cut) in cuts.iter().enumerate() {
-        let step = steps.get_mut(cut.axis)?;
+    for (place, slice) in slices.iter().enumerate() {
+        let step = steps.get_mut(slice.axis)?;
         // Slicing an axis twice is not supported.
-        if cuts.iter().take(place).any(|other| other.axis == cut.axis) {
+        if slices.iter().take(place).any(|other| other.axis == slice.axis) {
             return None;
         }
-        start += cut.start.checked_mul(*step)?;
-        *step = step.checked_mul(cut.step)?;
+        start += slice.start.checked_mul(*step)?;
+        *step = step.checked_mul(slice.step)?;
     }
     context.literal(0)?.walk(start, dims, &steps)
 }
 
 /// A slice may include the batch axis if it selects all of it.
-fn slice_rows(view: &RowView<'_>) -> Option<Samples> {
+fn slice_rows(view: &RowView<'_>) -> Option<SampleAxis> {
     let samples = view.samples(0)?;
-    let cuts = slice_cuts(&view.context()).ok()?;
-    cuts.iter()
-        .all(|cut| cut.axis != samples.axis || (cut.start == 0 && cut.step == 1))
+    let slices = sliced_axes(&view.context()).ok()?;
+    slices
+        .iter()
+        .all(|slice| slice.axis != samples.axis || (slice.start == 0 && slice.step == 1))
         .then(|| axis_kept(view))?
 }
 
@@ -187,16 +188,16 @@ fn slice_growth(growth: &Growth<'_>) -> Result<(), Why> {
 
 /// Returns true if a `Slice` selects all positions of the axes `open`.
 fn keeps_whole(context: &Context<'_>, open: &[usize]) -> bool {
-    let (Ok(cuts), Ok(dims)) = (slice_cuts(context), context.dims(0)) else {
+    let (Ok(slices), Ok(dims)) = (sliced_axes(context), context.dims(0)) else {
         return open.is_empty();
     };
-    cuts.iter().all(|cut| {
-        !open.contains(&cut.axis)
-            || (cut.start == 0 && cut.step == 1 && dims.get(cut.axis) == Some(&cut.count))
+    slices.iter().all(|slice| {
+        !open.contains(&slice.axis)
+            || (slice.start == 0 && slice.step == 1 && dims.get(slice.axis) == Some(&slice.count))
     })
 }
 
-fn gather(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn gather(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     let dims = context.dims(0)?;
     let indices = context.dims(1)?;
     let axis = context.axis(0)?;
@@ -215,7 +216,7 @@ fn gathered(context: &Context<'_>, _: &[usize]) -> Option<Literal> {
         .pick(&positions.collect::<Option<Vec<usize>>>()?)
 }
 
-fn gather_rows(view: &RowView<'_>) -> Option<Samples> {
+fn gather_rows(view: &RowView<'_>) -> Option<SampleAxis> {
     let axis = view.axis(0)?;
     let index_rank = view.rank(1)?;
     match (view.input(0)?, view.input(1)?) {
@@ -229,22 +230,22 @@ fn gather_rows(view: &RowView<'_>) -> Option<Samples> {
 }
 
 /// Requires a lookup along an axis without samples.
-fn gather_elements_rows(view: &RowView<'_>) -> Option<Samples> {
+fn gather_elements_rows(view: &RowView<'_>) -> Option<SampleAxis> {
     let samples = view.samples(0)?;
     let apart = view.samples(1)? == samples && view.axis(0)? != samples.axis;
     (apart && view.dims(0)?.get(samples.axis) == view.dims(1)?.get(samples.axis)).then_some(samples)
 }
 
 /// Data and indices with a common batch are looked up separately for every sample.
-fn gather_nd_rows(view: &RowView<'_>) -> Option<Samples> {
-    let plain = Samples::plain(0);
+fn gather_nd_rows(view: &RowView<'_>) -> Option<SampleAxis> {
+    let plain = SampleAxis::plain(0);
     let shared = view.node.int("batch_dims").unwrap_or(0);
     (shared > 0 && view.samples(0)? == plain && view.samples(1)? == plain).then_some(plain)
 }
 
 /// Data and indices share the first `batch_dims` axes. The size of the last axis of the indices is the number
 /// of axes that an index selects from.
-fn gather_nd(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn gather_nd(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     let dims = context.dims(0)?;
     let indices = context.dims(1)?;
     let Some((&depth, places)) = indices.split_last() else {
@@ -260,7 +261,7 @@ fn gather_nd(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     }
 }
 
-fn split(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn split(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     let dims = context.dims(0)?;
     let axis = context.axis(0)?;
     let size = at(dims, axis)?;
@@ -279,11 +280,11 @@ fn split(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     }
     Ok(sizes
         .into_iter()
-        .map(|size| Value::with_shape(context.data_type(0), replaced(dims, axis, size)))
+        .map(|size| InferredValue::with_shape(context.data_type(0), replaced(dims, axis, size)))
         .collect())
 }
 
-fn split_rows(view: &RowView<'_>) -> Option<Samples> {
+fn split_rows(view: &RowView<'_>) -> Option<SampleAxis> {
     let samples = view.samples(0)?;
     (view.axis(0)? != samples.axis).then_some(samples)
 }
@@ -315,7 +316,7 @@ fn pads(context: &Context<'_>, rank: usize) -> RuleResult<Vec<(i64, i64)>> {
     Ok(all)
 }
 
-fn pad(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn pad(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     let dims = context.dims(0)?;
     let padded = dims
         .iter()
@@ -324,7 +325,7 @@ fn pad(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     context.output(padded.collect::<RuleResult<_>>()?)
 }
 
-fn pad_rows(view: &RowView<'_>) -> Option<Samples> {
+fn pad_rows(view: &RowView<'_>) -> Option<SampleAxis> {
     let samples = view.samples(0)?;
     let pads = pads(&view.context(), view.rank(0)?).ok()?;
     (pads.get(samples.axis) == Some(&(0, 0)) && view.is_parameter(2)).then_some(samples)

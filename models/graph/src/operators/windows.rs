@@ -5,7 +5,7 @@ use super::operator::Effort::Pooling;
 use super::operator::HeadPart::{Layer, Tail};
 use super::operator::Operator;
 use crate::onnx::{NodeProto, data_type};
-use crate::values::{Context, Growth, RuleResult, SLIDES, Unresolved, Value, Why, mismatch, signed};
+use crate::values::{Context, Growth, InferredValue, RuleResult, SLIDES, Unresolved, Why, mismatch, signed};
 
 pub(super) const OPERATORS: &[Operator] = &[
     pool("AveragePool", 1).effort(Pooling).head(Tail),
@@ -48,7 +48,7 @@ fn window_places(node: &NodeProto) -> f64 {
 }
 
 /// Window along one axis.
-struct Window {
+struct AxisWindow {
     kernel: usize,
     stride: usize,
     dilation: usize,
@@ -75,14 +75,14 @@ fn positive(context: &Context<'_>, name: &str, axis: usize) -> RuleResult<usize>
     }
 }
 
-fn window(context: &Context<'_>, axis: usize, axes: usize, kernel: usize) -> RuleResult<Window> {
+fn window(context: &Context<'_>, axis: usize, axes: usize, kernel: usize) -> RuleResult<AxisWindow> {
     let pads = (
         setting(context, "pads", axis, 0)?,
         setting(context, "pads", axis + axes, 0)?,
     );
     let stride = positive(context, "strides", axis)?;
     let dilation = positive(context, "dilations", axis)?;
-    Ok(Window {
+    Ok(AxisWindow {
         kernel,
         stride,
         dilation,
@@ -90,7 +90,7 @@ fn window(context: &Context<'_>, axis: usize, axes: usize, kernel: usize) -> Rul
     })
 }
 
-impl Window {
+impl AxisWindow {
     fn reach(&self) -> i64 {
         signed(self.dilation)
             .saturating_mul(signed(self.kernel).saturating_sub(1))
@@ -149,7 +149,7 @@ fn misfit<T>(context: &Context<'_>) -> RuleResult<T> {
 }
 
 /// `Conv`: input `[n, c, ...]`, weight `[m, c / group, ...]`.
-fn convolution(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn convolution(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     let (batch, channels, spatial) = parts(context.dims(0)?)?;
     let (filters, depth, kernel) = parts(context.dims(1)?)?;
     if depth.checked_mul(group(context)?) != Some(channels) || kernel.len() != spatial.len() {
@@ -164,7 +164,7 @@ fn convolution(context: &Context<'_>) -> RuleResult<Vec<Value>> {
 }
 
 /// `ConvTranspose`: input `[n, c, ...]`, weight `[c, m / group, ...]`.
-fn transposed_convolution(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn transposed_convolution(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     let (batch, channels, spatial) = parts(context.dims(0)?)?;
     let (depth, filters, kernel) = parts(context.dims(1)?)?;
     if depth != channels || kernel.len() != spatial.len() {
@@ -199,7 +199,7 @@ fn convolution_growth(growth: &Growth<'_>) -> Result<(), Why> {
 }
 
 /// Infers the outputs of `MaxPool` (values and indices), `AveragePool` and `LpPool`.
-fn pooled(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn pooled(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     let (batch, channels, spatial) = parts(context.dims(0)?)?;
     let auto_pad = context.node.text("auto_pad").unwrap_or("NOTSET");
     let round_up = context.node.int("ceil_mode") == Some(1);
@@ -209,13 +209,13 @@ fn pooled(context: &Context<'_>) -> RuleResult<Vec<Value>> {
         dims.push(window(context, axis, spatial.len(), kernel)?.places(size, auto_pad, round_up)?);
     }
     Ok(vec![
-        Value::with_shape(context.data_type(0), dims.clone()),
-        Value::with_shape(data_type::INT64, dims),
+        InferredValue::with_shape(context.data_type(0), dims.clone()),
+        InferredValue::with_shape(data_type::INT64, dims),
     ])
 }
 
 /// Returns a single value per channel. All axes after the channels get the size 1.
-fn pooled_globally(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+fn pooled_globally(context: &Context<'_>) -> RuleResult<Vec<InferredValue>> {
     let (batch, channels, spatial) = parts(context.dims(0)?)?;
     let dims = [batch, channels]
         .into_iter()

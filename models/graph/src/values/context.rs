@@ -1,4 +1,4 @@
-use super::{Literal, RuleResult, Unresolved, Value, axis_of};
+use super::{InferredValue, Literal, RuleResult, Unresolved, axis_of};
 use crate::onnx::{NodeProto, TensorProto};
 use crate::{GraphError, Model};
 use std::collections::HashMap;
@@ -6,12 +6,12 @@ use std::collections::HashMap;
 /// Properties of all values for a single batch size. The values are added node by node in the order of
 /// execution.
 #[derive(Debug, Clone)]
-pub(crate) struct Values {
+pub(crate) struct InferredValues {
     opset: i64,
-    values: HashMap<String, Value>,
+    values: HashMap<String, InferredValue>,
 }
 
-impl Values {
+impl InferredValues {
     /// Adds the inputs, with every open axis set to `batch`, and the initializers.
     pub(crate) fn start(model: &Model, batch: usize) -> Result<Self, GraphError> {
         let mut values = Self {
@@ -19,7 +19,7 @@ impl Values {
             values: HashMap::new(),
         };
         for input in model.inputs() {
-            values.insert(&input.name, Value::input(input, batch));
+            values.insert(&input.name, InferredValue::input(input, batch));
         }
         for weight in &model.graph().initializer {
             values.add(weight)?;
@@ -27,18 +27,18 @@ impl Values {
         Ok(values)
     }
 
-    pub(crate) fn insert(&mut self, name: &str, value: Value) {
+    pub(crate) fn insert(&mut self, name: &str, value: InferredValue) {
         self.values.insert(name.to_owned(), value);
     }
 
     /// Adds a constant for a later node.
     pub(crate) fn add(&mut self, weight: &TensorProto) -> Result<(), GraphError> {
-        self.insert(&weight.name, Value::constant(weight)?);
+        self.insert(&weight.name, InferredValue::constant(weight)?);
         Ok(())
     }
 
-    pub(crate) fn get(&self, name: &str) -> &Value {
-        self.values.get(name).unwrap_or(&Value::UNKNOWN)
+    pub(crate) fn get(&self, name: &str) -> &InferredValue {
+        self.values.get(name).unwrap_or(&InferredValue::UNKNOWN)
     }
 
     pub(crate) fn dims(&self, name: &str) -> Option<&[usize]> {
@@ -65,12 +65,12 @@ impl Values {
 pub(crate) struct Context<'a> {
     pub(crate) node: &'a NodeProto,
     pub(crate) opset: i64,
-    values: &'a HashMap<String, Value>,
+    values: &'a HashMap<String, InferredValue>,
 }
 
 impl<'a> Context<'a> {
     /// Returns the input at `slot`, or `None` if the node omits it.
-    pub(crate) fn input(&self, slot: usize) -> Option<&'a Value> {
+    pub(crate) fn input(&self, slot: usize) -> Option<&'a InferredValue> {
         self.values.get(self.node.input_name(slot)?)
     }
 
@@ -91,12 +91,12 @@ impl<'a> Context<'a> {
     }
 
     /// Returns a single output with the element type of the first input.
-    pub(crate) fn output(&self, dims: Vec<usize>) -> RuleResult<Vec<Value>> {
-        Ok(vec![Value::with_shape(self.data_type(0), dims)])
+    pub(crate) fn output(&self, dims: Vec<usize>) -> RuleResult<Vec<InferredValue>> {
+        Ok(vec![InferredValue::with_shape(self.data_type(0), dims)])
     }
 
     /// Returns a single output with the element type and dimensions of the first input.
-    pub(crate) fn same_output(&self) -> RuleResult<Vec<Value>> {
+    pub(crate) fn same_output(&self) -> RuleResult<Vec<InferredValue>> {
         self.output(self.dims(0)?.to_vec())
     }
 

@@ -4,7 +4,7 @@
 //! huge for the next.
 
 use super::probes::{PROBE_BATCHES, Probes};
-use super::{Context, Literal, Value};
+use super::{Context, InferredValue, Literal};
 use crate::onnx::NodeProto;
 
 /// Description of an unsupported dependency on the batch.
@@ -64,7 +64,7 @@ impl Line {
 }
 
 /// A value at the smaller and at the larger batch size.
-pub(crate) type Pair<'a> = (&'a Value, &'a Value);
+pub(crate) type Pair<'a> = (&'a InferredValue, &'a InferredValue);
 
 pub(crate) fn literal_differs((small, large): Pair<'_>) -> bool {
     small.literal != large.literal
@@ -95,7 +95,7 @@ pub(crate) fn lines((small, large): Pair<'_>) -> Option<Vec<Line>> {
         .collect()
 }
 
-fn integers(value: &Value) -> Option<&[i64]> {
+fn integers(value: &InferredValue) -> Option<&[i64]> {
     value.literal.as_ref().and_then(Literal::integers)
 }
 
@@ -113,8 +113,8 @@ impl<'a> Growth<'a> {
     }
 
     pub(crate) fn input(&self, slot: usize) -> Pair<'a> {
-        let small = self.small.input(slot).unwrap_or(&Value::UNKNOWN);
-        let large = self.large.input(slot).unwrap_or(&Value::UNKNOWN);
+        let small = self.small.input(slot).unwrap_or(&InferredValue::UNKNOWN);
+        let large = self.large.input(slot).unwrap_or(&InferredValue::UNKNOWN);
         (small, large)
     }
 

@@ -12,7 +12,7 @@ mod row_view;
 mod sizes;
 mod value;
 
-pub(crate) use context::{Context, Values};
+pub(crate) use context::{Context, InferredValues};
 pub use dims::from_end;
 pub(crate) use dims::{
     RuleResult, Unresolved, at, axes_of, axis_of, broadcast_dims, mismatch, product, replaced, signed,
@@ -21,7 +21,7 @@ pub(crate) use dims::{
 pub(crate) use growth::{Growth, Line, Pair, SLIDES, Why, lines, literal_differs, open_axes};
 pub(crate) use literal::{Literal, MOST_ELEMENTS, as_integer, as_number, strides};
 pub(crate) use probes::{Dim, PROBE_BATCHES, Probes};
-pub(crate) use row_use::{Position, RowUse, RowUses, Samples};
+pub(crate) use row_use::{RowUse, RowUses, SampleAxis, SamplePosition};
 pub(crate) use row_view::RowView;
-pub(crate) use sizes::Sizes;
-pub(crate) use value::Value;
+pub(crate) use sizes::NodeSizes;
+pub(crate) use value::InferredValue;

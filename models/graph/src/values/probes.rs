@@ -1,6 +1,6 @@
 //! Dependency of shapes on the batch, found by comparing the inference at two batch sizes.
 
-use super::{Context, Value, Values};
+use super::{Context, InferredValue, InferredValues};
 use crate::onnx::{NodeProto, TensorProto};
 use crate::{GraphError, Model};
 
@@ -30,20 +30,20 @@ impl Dim {
 /// Known properties of all values at both batch sizes.
 #[derive(Debug, Clone)]
 pub(crate) struct Probes {
-    small: Values,
-    large: Values,
+    small: InferredValues,
+    large: InferredValues,
 }
 
 impl Probes {
     pub(crate) fn start(model: &Model) -> Result<Self, GraphError> {
         Ok(Self {
-            small: Values::start(model, PROBE_BATCHES.0)?,
-            large: Values::start(model, PROBE_BATCHES.1)?,
+            small: InferredValues::start(model, PROBE_BATCHES.0)?,
+            large: InferredValues::start(model, PROBE_BATCHES.1)?,
         })
     }
 
     /// Returns the values at the smaller and at the larger batch size.
-    pub(crate) fn each(&mut self) -> [&mut Values; 2] {
+    pub(crate) fn each(&mut self) -> [&mut InferredValues; 2] {
         [&mut self.small, &mut self.large]
     }
 
@@ -86,7 +86,7 @@ impl Probes {
     }
 
     /// Returns a value at the smaller and at the larger batch size.
-    pub(crate) fn both(&self, name: &str) -> (&Value, &Value) {
+    pub(crate) fn both(&self, name: &str) -> (&InferredValue, &InferredValue) {
         (self.small.get(name), self.large.get(name))
     }
 

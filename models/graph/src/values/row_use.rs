@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 /// The axis that contains the samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Samples {
+pub(crate) struct SampleAxis {
     pub(crate) axis: usize,
     /// Factor of the axis size outside the batch.
     pub(crate) outer: usize,
@@ -17,7 +17,7 @@ pub(crate) struct Samples {
     pub(crate) inner: usize,
 }
 
-impl Samples {
+impl SampleAxis {
     /// Returns an axis that is exactly the batch.
     pub(crate) fn plain(axis: usize) -> Self {
         Self {
@@ -76,9 +76,9 @@ pub(crate) enum RowUse {
     /// Does not depend on the samples or on the batch size.
     Independent,
     /// The elements of a sample, at this position, depend only on that sample.
-    PerSample(Samples),
+    PerSample(SampleAxis),
     /// Elements identify their sample, and do not depend on the contents of samples.
-    Position(Position),
+    Position(SamplePosition),
     /// Vectors along the last axis. The first element is the position of the sample on this axis, and the others
     /// depend on that sample.
     Index(usize),
@@ -89,7 +89,7 @@ pub(crate) enum RowUse {
 /// Integers that identify the sample: for the sample `s`, from `step * s` to `step * s + spread - 1`. Exporters compute
 /// them with `Range` to look up elements of a mask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Position {
+pub(crate) struct SamplePosition {
     /// The axis that contains the samples.
     pub(crate) axis: usize,
     pub(crate) step: i64,
@@ -107,7 +107,7 @@ pub(crate) struct RowUses {
 impl RowUses {
     /// Adds the inputs. The first axis is the batch.
     pub(crate) fn start<'a>(inputs: impl Iterator<Item = &'a str>) -> Self {
-        let apart = RowUse::PerSample(Samples::plain(0));
+        let apart = RowUse::PerSample(SampleAxis::plain(0));
         Self {
             uses: inputs.map(|name| (name.to_owned(), apart)).collect(),
             bounds: HashMap::new(),

@@ -1,4 +1,4 @@
-use super::{Context, Dim, Probes, RowUse, RowUses, Samples};
+use super::{Context, Dim, Probes, RowUse, RowUses, SampleAxis};
 use crate::onnx::NodeProto;
 
 /// Node with access to the row use of the inputs.
@@ -15,14 +15,14 @@ impl<'a> RowView<'a> {
         let found = self.node.input_name(slot).map(|name| self.uses.get(name));
         match found {
             Some(RowUse::Position(position)) if self.moves_positions => {
-                Some(RowUse::PerSample(Samples::plain(position.axis)))
+                Some(RowUse::PerSample(SampleAxis::plain(position.axis)))
             }
             other => other,
         }
     }
 
     /// Returns the sample axis of an input, or `None` if the samples are mixed or missing.
-    pub(crate) fn samples(&self, slot: usize) -> Option<Samples> {
+    pub(crate) fn samples(&self, slot: usize) -> Option<SampleAxis> {
         match self.input(slot)? {
             RowUse::PerSample(samples) => Some(samples),
             RowUse::Independent | RowUse::Position(_) | RowUse::Index(_) | RowUse::Mixed => None,
@@ -35,7 +35,7 @@ impl<'a> RowView<'a> {
     }
 
     /// Returns the sample axis of the first input if all other inputs are parameters.
-    pub(crate) fn only_samples(&self) -> Option<Samples> {
+    pub(crate) fn only_samples(&self) -> Option<SampleAxis> {
         let alone = (1..self.node.input.len()).all(|slot| self.is_parameter(slot));
         alone.then(|| self.samples(0))?
     }

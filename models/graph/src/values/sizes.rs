@@ -2,12 +2,12 @@ use super::Probes;
 use crate::onnx::NodeProto;
 
 /// Number of elements that a node reads and writes at the smaller probe size. Unknown shapes count as zero.
-pub(crate) struct Sizes<'a> {
+pub(crate) struct NodeSizes<'a> {
     pub(crate) node: &'a NodeProto,
     pub(crate) probes: &'a Probes,
 }
 
-impl<'a> Sizes<'a> {
+impl<'a> NodeSizes<'a> {
     fn dims(&self, slot: usize) -> Option<&'a [usize]> {
         self.probes.small_dims(self.node.input_name(slot)?)
     }

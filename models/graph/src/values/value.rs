@@ -4,14 +4,14 @@ use crate::onnx::{DimensionValue, TensorProto, ValueInfo};
 
 /// Properties of a value before execution.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Value {
+pub(crate) struct InferredValue {
     /// ONNX's code of the element type, or 0 if it is unknown.
     pub(crate) data_type: i32,
     pub(crate) dims: Option<Vec<usize>>,
     pub(crate) literal: Option<Literal>,
 }
 
-impl Value {
+impl InferredValue {
     pub(crate) const UNKNOWN: Self = Self {
         data_type: 0,
         dims: None,

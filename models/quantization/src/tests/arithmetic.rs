@@ -1,30 +1,30 @@
-use crate::arithmetic::{Affine, IntegerWeights, quantize_weights};
+use crate::arithmetic::{ActivationScale, IntegerWeights, quantize_weights};
 use crate::{Range, WeightBits};
 use proptest::prelude::*;
 
-fn over(least: f32, greatest: f32) -> Affine {
-    Affine::from_range(Range { least, greatest })
+fn over(least: f32, greatest: f32) -> ActivationScale {
+    ActivationScale::from_range(Range { least, greatest })
 }
 
 #[test]
 fn ranges_include_zero() {
     assert_eq!(
         over(0.0, 255.0),
-        Affine {
+        ActivationScale {
             scale: 1.0,
             zero_point: 0
         }
     );
     assert_eq!(
         over(51.0, 255.0),
-        Affine {
+        ActivationScale {
             scale: 1.0,
             zero_point: 0
         }
     );
     assert_eq!(
         over(-255.0, -3.0),
-        Affine {
+        ActivationScale {
             scale: 1.0,
             zero_point: 255
         }
@@ -33,7 +33,7 @@ fn ranges_include_zero() {
     for nothing in [over(0.0, 0.0), over(0.0, 1e-40)] {
         assert_eq!(
             nothing,
-            Affine {
+            ActivationScale {
                 scale: 1.0,
                 zero_point: 0
             }
@@ -45,7 +45,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn activations_are_off_by_half_a_step(least in -1e3_f32..0.0, greatest in 1e-3_f32..1e3, at in 0.0_f32..1.0) {
-        let Affine { scale, zero_point } = over(least, greatest);
+        let ActivationScale { scale, zero_point } = over(least, greatest);
         let value = least + at * (greatest - least);
         let integer = ((value / scale).round_ties_even() + f32::from(zero_point)).clamp(0.0, 255.0);
         let back = (integer - f32::from(zero_point)) * scale;

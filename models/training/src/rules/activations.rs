@@ -3,7 +3,7 @@
 use super::arithmetic::{accumulate, common_form, operand};
 use super::elementwise::{Tensors, unary};
 use crate::TrainingError;
-use crate::call::Call;
+use crate::call::NodeCall;
 use crate::emitter::Emitter;
 use crate::tape::{Tape, Value};
 use frostline_graph::build;
@@ -28,7 +28,7 @@ pub(super) fn hard_sigmoid(emit: &mut Emitter, at: &Tensors<'_>) -> String {
 
 /// Emits `x · h` with `h = hard_sigmoid(x)` and `alpha = 1/6`. The slope is `h`, plus `x/6 = h - 1/2` between
 /// -3 and 3.
-pub(super) fn hard_swish(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn hard_swish(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     unary(
         tape,
         call,
@@ -57,7 +57,7 @@ fn hard_gate(emit: &mut Emitter, x: &str) -> String {
 }
 
 /// Emits `x · sigmoid(alpha·x)`, the SiLU of PyTorch. The slope is `s + alpha·y·(1 - s)`.
-pub(super) fn swish(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn swish(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     let alpha = call.float("alpha", 1.0);
     unary(
         tape,
@@ -84,7 +84,7 @@ fn gate(emit: &mut Emitter, x: &str, alpha: f64) -> String {
 }
 
 /// Emits `x · t` with `t = tanh(softplus(x))`. The slope is `t + x·(1 - t²)·sigmoid(x)`.
-pub(super) fn mish(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn mish(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     unary(
         tape,
         call,
@@ -117,7 +117,7 @@ pub(super) fn elu(emit: &mut Emitter, at: &Tensors<'_>) -> String {
 }
 
 /// Emits `alpha·(exp(x / alpha) - 1)` below 0, as an ELU between two scalings.
-pub(super) fn celu(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn celu(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     let alpha = call.float("alpha", 1.0);
     unary(
         tape,
@@ -165,7 +165,7 @@ pub(super) fn softsign(emit: &mut Emitter, at: &Tensors<'_>) -> String {
 }
 
 /// Applies a trained slope below 0, either one for all channels or one per channel.
-pub(super) fn prelu(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn prelu(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
     let slope = call.value(1)?;
     let full = call.output_shape.clone();

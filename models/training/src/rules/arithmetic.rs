@@ -1,8 +1,8 @@
 //! Add, Sub, Mul and Div with broadcasting.
 
 use crate::TrainingError;
-use crate::call::Call;
-use crate::tape::{Form, Tape, Value};
+use crate::call::NodeCall;
+use crate::tape::{Tape, TensorForm, Value};
 
 /// Broadcasting of an operand to the shape of the result.
 #[derive(Clone, Copy, PartialEq)]
@@ -43,18 +43,18 @@ fn is_per_image(operand: &[usize], full: &[usize]) -> bool {
 
 /// Operands of a binary node in a common form.
 #[derive(Clone)]
-struct Pair {
+struct BinaryOperands {
     left: Value,
     right: Value,
-    form: Form,
+    form: TensorForm,
     full: Vec<usize>,
     /// Tensors of `left` and `right`.
     l: String,
     r: String,
 }
 
-impl Pair {
-    fn new(tape: &mut Tape, call: &Call<'_>) -> Result<Self, TrainingError> {
+impl BinaryOperands {
+    fn new(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Self, TrainingError> {
         let left = call.value(0)?;
         let right = call.value(1)?;
         let full = call.output_shape.clone();
@@ -74,18 +74,18 @@ impl Pair {
 
 /// Returns a common form for operands with broadcasting to the shape `full`. Rows support equal shapes and
 /// broadcasting by channel, by image or from scalars.
-pub(super) fn common_form(tape: &Tape, values: &[&Value], full: &[usize]) -> Form {
+pub(super) fn common_form(tape: &Tape, values: &[&Value], full: &[usize]) -> TensorForm {
     let stretches = values
         .iter()
         .any(|value| broadcast(value.shape(), full) == Broadcast::Other);
     if full.len() <= 2 || stretches {
-        Form::Standard
+        TensorForm::Standard
     } else {
         tape.preferred_form(values)
     }
 }
 
-impl Pair {
+impl BinaryOperands {
     /// Emits the sum if one operand is a matrix product and the other a bias of the columns.
     fn biased(&self, tape: &mut Tape) -> Option<String> {
         let full = self.full.as_slice();
@@ -93,10 +93,10 @@ impl Pair {
         let left = self.left.shape();
         let right = self.right.shape();
         match self.form {
-            Form::Standard if left == full && right == [columns] => {
+            TensorForm::Standard if left == full && right == [columns] => {
                 tape.emit.biased(&self.l, &self.r, columns)
             }
-            Form::Standard if right == full && left == [columns] => {
+            TensorForm::Standard if right == full && left == [columns] => {
                 tape.emit.biased(&self.r, &self.l, columns)
             }
             _ => None,
@@ -105,8 +105,8 @@ impl Pair {
 }
 
 /// Returns `value` as a tensor that broadcasts to the result in `form`.
-pub(super) fn operand(tape: &mut Tape, value: &Value, full: &[usize], form: Form) -> String {
-    if form == Form::Standard || broadcast(value.shape(), full) == Broadcast::Same {
+pub(super) fn operand(tape: &mut Tape, value: &Value, full: &[usize], form: TensorForm) -> String {
+    if form == TensorForm::Standard || broadcast(value.shape(), full) == Broadcast::Same {
         return tape.tensor(value, form);
     }
     let standard = tape.standard(value);
@@ -126,10 +126,10 @@ fn apart(full: &[usize]) -> [usize; 3] {
 }
 
 /// Accumulates into `value` a gradient in `tensor` with the shape of the result and the form `form`.
-pub(super) fn accumulate(tape: &mut Tape, value: &Value, tensor: String, full: &[usize], form: Form) {
+pub(super) fn accumulate(tape: &mut Tape, value: &Value, tensor: String, full: &[usize], form: TensorForm) {
     let reduced = match (form, broadcast(value.shape(), full)) {
         (_, Broadcast::Same) => return tape.accumulate_tensor(value, form, tensor),
-        (Form::Standard, _) | (_, Broadcast::Other) => reduce_to(tape, &tensor, full, value.shape()),
+        (TensorForm::Standard, _) | (_, Broadcast::Other) => reduce_to(tape, &tensor, full, value.shape()),
         (_, Broadcast::Channels) => {
             let [images, positions, _] = apart(full);
             tape.emit.sum_of_rows(&tensor, images * positions)
@@ -141,7 +141,7 @@ pub(super) fn accumulate(tape: &mut Tape, value: &Value, tensor: String, full: &
         (_, Broadcast::Scalar) => tape.emit.sum(&tensor, [0, 1], false),
     };
     let reduced = tape.emit.reshape(&reduced, value.shape());
-    tape.accumulate_tensor(value, Form::Standard, reduced);
+    tape.accumulate_tensor(value, TensorForm::Standard, reduced);
 }
 
 /// Sums `tensor` of shape `from` over the broadcast axes of a tensor of shape `to`.
@@ -169,19 +169,19 @@ pub(super) fn reduce_to(tape: &mut Tape, tensor: &str, from: &[usize], to: &[usi
     tape.emit.reshape(&reduced, to)
 }
 
-pub(super) fn add(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    let pair = Pair::new(tape, call)?;
-    let sum = pair
+pub(super) fn add(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
+    let operands = BinaryOperands::new(tape, call)?;
+    let sum = operands
         .biased(tape)
-        .unwrap_or_else(|| tape.emit.add(&pair.l, &pair.r));
-    let output = call.output(pair.form, sum);
+        .unwrap_or_else(|| tape.emit.add(&operands.l, &operands.r));
+    let output = call.output(operands.form, sum);
     tape.on_backward(&output, move |tape, gradient| {
-        for value in [&pair.left, &pair.right] {
-            if value.shape() == pair.full.as_slice() {
+        for value in [&operands.left, &operands.right] {
+            if value.shape() == operands.full.as_slice() {
                 tape.accumulate(value, gradient.clone());
             } else if value.is_differentiable() {
-                let dy = tape.tensor(gradient, pair.form);
-                accumulate(tape, value, dy, &pair.full, pair.form);
+                let dy = tape.tensor(gradient, operands.form);
+                accumulate(tape, value, dy, &operands.full, operands.form);
             }
         }
     });
@@ -200,59 +200,59 @@ pub(super) fn sum(tape: &mut Tape, left: &Value, right: &Value) -> Value {
         tape.accumulate(&left, gradient.clone());
         if right.is_differentiable() {
             let dy = tape.standard(gradient);
-            accumulate(tape, &right, dy, gradient.shape(), Form::Standard);
+            accumulate(tape, &right, dy, gradient.shape(), TensorForm::Standard);
         }
     });
     output
 }
 
-pub(super) fn sub(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    let pair = Pair::new(tape, call)?;
-    let difference = tape.emit.sub(&pair.l, &pair.r);
-    let output = call.output(pair.form, difference);
+pub(super) fn sub(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
+    let operands = BinaryOperands::new(tape, call)?;
+    let difference = tape.emit.sub(&operands.l, &operands.r);
+    let output = call.output(operands.form, difference);
     tape.on_backward(&output, move |tape, gradient| {
-        let dy = tape.tensor(gradient, pair.form);
-        if pair.left.is_differentiable() {
-            accumulate(tape, &pair.left, dy.clone(), &pair.full, pair.form);
+        let dy = tape.tensor(gradient, operands.form);
+        if operands.left.is_differentiable() {
+            accumulate(tape, &operands.left, dy.clone(), &operands.full, operands.form);
         }
-        if pair.right.is_differentiable() {
+        if operands.right.is_differentiable() {
             let negative = tape.emit.node("Neg", &[&dy], vec![]);
-            accumulate(tape, &pair.right, negative, &pair.full, pair.form);
+            accumulate(tape, &operands.right, negative, &operands.full, operands.form);
         }
     });
     Ok(output)
 }
 
-pub(super) fn mul(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    let pair = Pair::new(tape, call)?;
-    let result = tape.emit.mul(&pair.l, &pair.r);
-    let output = call.output(pair.form, result);
+pub(super) fn mul(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
+    let operands = BinaryOperands::new(tape, call)?;
+    let result = tape.emit.mul(&operands.l, &operands.r);
+    let output = call.output(operands.form, result);
     tape.on_backward(&output, move |tape, gradient| {
-        let dy = tape.tensor(gradient, pair.form);
-        for (value, other) in [(&pair.left, &pair.r), (&pair.right, &pair.l)] {
+        let dy = tape.tensor(gradient, operands.form);
+        for (value, other) in [(&operands.left, &operands.r), (&operands.right, &operands.l)] {
             if value.is_differentiable() {
                 let product = tape.emit.mul(&dy, other);
-                accumulate(tape, value, product, &pair.full, pair.form);
+                accumulate(tape, value, product, &operands.full, operands.form);
             }
         }
     });
     Ok(output)
 }
 
-pub(super) fn div(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    let pair = Pair::new(tape, call)?;
-    let quotient = tape.emit.div(&pair.l, &pair.r);
-    let output = call.output(pair.form, quotient.clone());
+pub(super) fn div(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
+    let operands = BinaryOperands::new(tape, call)?;
+    let quotient = tape.emit.div(&operands.l, &operands.r);
+    let output = call.output(operands.form, quotient.clone());
     tape.on_backward(&output, move |tape, gradient| {
-        let dy = tape.tensor(gradient, pair.form);
-        let over = tape.emit.div(&dy, &pair.r);
-        if pair.right.is_differentiable() {
+        let dy = tape.tensor(gradient, operands.form);
+        let over = tape.emit.div(&dy, &operands.r);
+        if operands.right.is_differentiable() {
             let product = tape.emit.mul(&over, &quotient);
             let negative = tape.emit.node("Neg", &[&product], vec![]);
-            accumulate(tape, &pair.right, negative, &pair.full, pair.form);
+            accumulate(tape, &operands.right, negative, &operands.full, operands.form);
         }
-        if pair.left.is_differentiable() {
-            accumulate(tape, &pair.left, over, &pair.full, pair.form);
+        if operands.left.is_differentiable() {
+            accumulate(tape, &operands.left, over, &operands.full, operands.form);
         }
     });
     Ok(output)

@@ -5,13 +5,13 @@ use super::linear::multiplied;
 use super::movement::{reshaped, transposed};
 use super::softmax::shares;
 use crate::TrainingError;
-use crate::call::Call;
-use crate::tape::{Form, Tape, Value};
+use crate::call::NodeCall;
+use crate::tape::{Tape, TensorForm, Value};
 
 /// Queries, keys and values have the shape `[batch, heads, tokens, width]`, or `[batch, tokens, heads *
 /// width]` with the number of heads as an attribute. Queries with the same key are adjacent, so they form the
 /// rows of a single product.
-pub(super) fn attention(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn attention(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     check(call)?;
     let flat = call.value(0)?.rank() == 3;
     let query = heads(tape, call, 0, "q_num_heads")?;
@@ -46,7 +46,7 @@ pub(super) fn attention(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Train
 }
 
 /// Refuses features that classifiers do not use.
-fn check(call: &Call<'_>) -> Result<(), TrainingError> {
+fn check(call: &NodeCall<'_>) -> Result<(), TrainingError> {
     if call.int("qk_matmul_output_mode", 0) != 0 {
         return Err(call.unsupported("the output of scores is not supported"));
     }
@@ -65,11 +65,15 @@ fn causal(tape: &mut Tape, scores: &Value, queries: usize, keys: usize) -> Value
         .collect();
     let dims = [queries, keys];
     let mask = tape.emit.floats(&dims, &mask);
-    arithmetic::sum(tape, scores, &Value::new(&dims, Form::Standard, mask, false))
+    arithmetic::sum(
+        tape,
+        scores,
+        &Value::new(&dims, TensorForm::Standard, mask, false),
+    )
 }
 
 /// Returns the operand in `slot` with an axis for heads.
-fn heads(tape: &mut Tape, call: &Call<'_>, slot: usize, count: &str) -> Result<Value, TrainingError> {
+fn heads(tape: &mut Tape, call: &NodeCall<'_>, slot: usize, count: &str) -> Result<Value, TrainingError> {
     let operand = call.value(slot)?;
     let &[batch, tokens, width] = operand.shape() else {
         return Ok(operand);
@@ -83,14 +87,14 @@ fn scaled(tape: &mut Tape, input: &Value, factor: f64) -> Value {
     let x = tape.standard(input);
     let y = tape.emit.scale(&x, factor);
     let output = Value::computed(input.shape(), y, &[input]);
-    tape.on_backward_to(input.clone(), &output, Form::Standard, move |tape, dy| {
+    tape.on_backward_to(input.clone(), &output, TensorForm::Standard, move |tape, dy| {
         tape.emit.scale(dy, factor)
     });
     output
 }
 
 /// Adds the mask to the scores. A boolean mask becomes 0 for true and minus infinity for false.
-fn masked(tape: &mut Tape, call: &Call<'_>, scores: Value) -> Result<Value, TrainingError> {
+fn masked(tape: &mut Tape, call: &NodeCall<'_>, scores: Value) -> Result<Value, TrainingError> {
     if call.node.input_name(3).is_none() {
         return Ok(scores);
     }
@@ -104,6 +108,6 @@ fn masked(tape: &mut Tape, call: &Call<'_>, scores: Value) -> Result<Value, Trai
         .node
         .input_name(3)
         .and_then(|name| call.source.shapes.dims(name));
-    let mask = Value::new(dims.unwrap_or_default(), Form::Standard, mask, false);
+    let mask = Value::new(dims.unwrap_or_default(), TensorForm::Standard, mask, false);
     Ok(arithmetic::sum(tape, &scores, &mask))
 }

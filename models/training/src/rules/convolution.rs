@@ -10,10 +10,10 @@
 use super::parts::{gather_padded, join, parts, split};
 use super::tiled::bias_gradient;
 use crate::TrainingError;
-use crate::call::Call;
+use crate::call::NodeCall;
 use crate::emitter::Emitter;
-use crate::tape::{Form, Tape, Value};
-use crate::windows::{Phase, Windows};
+use crate::tape::{Tape, TensorForm, Value};
+use crate::windows::{WindowPhase, Windows};
 use frostline_graph::build;
 
 #[derive(Clone)]
@@ -25,7 +25,7 @@ struct Convolution {
     parts: Vec<usize>,
 }
 
-pub(super) fn conv(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn conv(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
     let weight = call.value(1)?;
     let bias = call.optional(2);
@@ -47,10 +47,10 @@ pub(super) fn conv(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
     };
     conv.parts = parts(conv.input.batch(), conv.unrolled_bytes());
     let rows = conv.forward(tape, bias.as_ref());
-    let output = call.output(Form::Rows, rows);
+    let output = call.output(TensorForm::Rows, rows);
     tape.on_backward(&output, move |tape, gradient| {
         let rows = tape.rows(gradient);
-        bias_gradient(tape, bias, gradient, Form::Rows);
+        bias_gradient(tape, bias, gradient, TensorForm::Rows);
         // Delay the second gradient until the memory of the first is free.
         let rows = match conv.input.is_differentiable() {
             true => {
@@ -153,7 +153,7 @@ impl Convolution {
             tape.emit.note_product(&total, self.matrix_dims());
             let dims = [self.filters() * self.taps(), self.channels()];
             let gradient = tape.emit.reshape(&total, &dims);
-            tape.accumulate_tensor(&self.weight, Form::Rows, gradient);
+            tape.accumulate_tensor(&self.weight, TensorForm::Rows, gradient);
         }
     }
 
@@ -162,7 +162,7 @@ impl Convolution {
         if self.windows.is_identity() {
             let matrix = self.matrix(tape);
             let gradient = tape.emit.node("Gemm", &[rows, &matrix], vec![]);
-            tape.accumulate_tensor(&self.input, Form::Rows, gradient.clone());
+            tape.accumulate_tensor(&self.input, TensorForm::Rows, gradient.clone());
             return gradient;
         }
         let taps = self.taps();
@@ -192,7 +192,7 @@ impl Convolution {
         let gradient = join(tape, gradients);
         let dims = [self.input.batch() * self.windows.inputs(), channels];
         let gradient = tape.emit.reshape(&gradient, &dims);
-        tape.accumulate_tensor(&self.input, Form::Rows, gradient.clone());
+        tape.accumulate_tensor(&self.input, TensorForm::Rows, gradient.clone());
         gradient
     }
 }
@@ -204,7 +204,7 @@ pub(super) fn window_gradient(
     tape: &mut Tape,
     gradient: &str,
     windows: &Windows,
-    mut combine: impl FnMut(&mut Emitter, &str, &Phase) -> String,
+    mut combine: impl FnMut(&mut Emitter, &str, &WindowPhase) -> String,
 ) -> String {
     let mut parts = Vec::new();
     let mut order = vec![None; windows.inputs()];

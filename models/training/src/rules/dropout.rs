@@ -1,12 +1,12 @@
 //! Dropout from the settings. Exporters remove dropout from the network, because it does nothing during
 //! inference.
 
-use crate::tape::{Form, Tape, Value};
+use crate::tape::{Tape, TensorForm, Value};
 
 /// Returns the shape of a mask for `value` in the current form.
 pub(crate) fn mask_dims(tape: &Tape, value: &Value) -> Vec<usize> {
     match tape.preferred_form(&[value]) {
-        Form::Standard => value.shape().to_vec(),
+        TensorForm::Standard => value.shape().to_vec(),
         _ => vec![value.elements() / value.channels().max(1), value.channels()],
     }
 }

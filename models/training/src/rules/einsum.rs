@@ -4,7 +4,7 @@ use super::linear::multiplied;
 use super::movement::{reshaped, transposed};
 use super::reduction::total;
 use crate::TrainingError;
-use crate::call::Call;
+use crate::call::NodeCall;
 use crate::tape::{Tape, Value};
 use frostline_graph::equation::Equation;
 
@@ -14,7 +14,7 @@ struct Term {
     value: Value,
 }
 
-pub(super) fn einsum(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn einsum(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     let slots = 0..call.node.input.len();
     let values = slots
         .map(|slot| call.value(slot))
@@ -35,7 +35,7 @@ pub(super) fn einsum(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Training
     Ok(summed(tape, result, &|letter| output.contains(letter)).arranged(tape, &output))
 }
 
-fn invalid(call: &Call<'_>, equation: &str) -> TrainingError {
+fn invalid(call: &NodeCall<'_>, equation: &str) -> TrainingError {
     call.unsupported(format!(
         "invalid equation '{equation}', or an axis that occurs twice in a term"
     ))

@@ -1,7 +1,7 @@
 //! Rules of elementwise operators.
 
 use crate::TrainingError;
-use crate::call::Call;
+use crate::call::NodeCall;
 use crate::emitter::{Emitter, Float};
 use crate::tape::{Tape, Value};
 use frostline_graph::build;
@@ -25,7 +25,11 @@ impl Tensors<'_> {
 pub(crate) type Backward = fn(&mut Emitter, &Tensors<'_>) -> String;
 
 /// Emits the elementwise operator of the node in the forward pass, and `backward` for the gradient.
-pub(super) fn function(tape: &mut Tape, call: &Call<'_>, backward: Backward) -> Result<Value, TrainingError> {
+pub(super) fn function(
+    tape: &mut Tape,
+    call: &NodeCall<'_>,
+    backward: Backward,
+) -> Result<Value, TrainingError> {
     let node = call.node;
     unary(
         tape,
@@ -39,7 +43,7 @@ pub(super) fn function(tape: &mut Tape, call: &Call<'_>, backward: Backward) -> 
 /// `backward` the gradient of x.
 pub(super) fn unary(
     tape: &mut Tape,
-    call: &Call<'_>,
+    call: &NodeCall<'_>,
     forward: impl FnOnce(&mut Emitter, &str) -> String,
     backward: impl FnOnce(&mut Emitter, &Tensors<'_>) -> String + 'static,
 ) -> Result<Value, TrainingError> {
@@ -97,7 +101,7 @@ pub(super) fn leaky_relu(emit: &mut Emitter, at: &Tensors<'_>) -> String {
 }
 
 /// The gradient is zero for inputs at or outside of a bound, like in PyTorch's `hardtanh` and `relu6`.
-pub(super) fn clip(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn clip(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     let (low, high) = clip_bounds(call)?;
     unary(
         tape,
@@ -122,7 +126,7 @@ pub(super) fn clip(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
 }
 
 /// Returns the bounds of a Clip. Bounds are attributes before operator set 11 and inputs since then.
-fn clip_bounds(call: &Call<'_>) -> Result<(Option<f64>, Option<f64>), TrainingError> {
+fn clip_bounds(call: &NodeCall<'_>) -> Result<(Option<f64>, Option<f64>), TrainingError> {
     if call.opset() < 11 {
         let [low, high] = ["min", "max"].map(|name| call.node.float(name).map(f64::from));
         return Ok((low, high));

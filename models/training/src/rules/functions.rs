@@ -2,7 +2,7 @@
 
 use super::elementwise::{Tensors, unary};
 use crate::TrainingError;
-use crate::call::Call;
+use crate::call::NodeCall;
 use crate::emitter::Emitter;
 use crate::tape::{Tape, Value};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI};
@@ -93,7 +93,7 @@ fn half_of_one_plus(emit: &mut Emitter, sum: &str, dy: &str) -> String {
 }
 
 /// Pow with a single stored exponent.
-pub(super) fn pow(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn pow(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     let exponent = match call.constant_floats(1) {
         Ok(numbers) => numbers,
         Err(_) => call

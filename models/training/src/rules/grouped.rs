@@ -9,9 +9,9 @@ use super::depthwise;
 use super::parts::{gather_padded, parts, split};
 use super::tiled::bias_gradient;
 use crate::TrainingError;
-use crate::call::Call;
+use crate::call::NodeCall;
 use crate::emitter::Float;
-use crate::tape::{Form, Tape, Value};
+use crate::tape::{Tape, TensorForm, Value};
 use crate::windows::Windows;
 use frostline_graph::build;
 
@@ -30,7 +30,7 @@ struct Grouped {
 /// for convolutions in [`depthwise`].
 pub(super) fn conv(
     tape: &mut Tape,
-    call: &Call<'_>,
+    call: &NodeCall<'_>,
     windows: Windows,
     groups: usize,
 ) -> Result<Value, TrainingError> {
@@ -59,9 +59,9 @@ pub(super) fn conv(
     let mut attributes = conv.windows.attributes();
     attributes.push(build::int("group", groups as i64));
     let result = tape.emit.node("Conv", &inputs, attributes);
-    let output = call.output(Form::Standard, result);
+    let output = call.output(TensorForm::Standard, result);
     tape.on_backward(&output, move |tape, gradient| {
-        bias_gradient(tape, bias, gradient, Form::Standard);
+        bias_gradient(tape, bias, gradient, TensorForm::Standard);
         if conv.weight.is_differentiable() {
             conv.weight_gradient(tape, gradient);
         }
@@ -92,7 +92,7 @@ impl Grouped {
         attributes.push(build::int("group", self.groups as i64));
         attributes.push(build::ints("output_padding", &self.windows.unreached()));
         let dx = tape.emit.node("ConvTranspose", &[&dy, weight], attributes);
-        tape.accumulate_tensor(&self.input, Form::Standard, dx);
+        tape.accumulate_tensor(&self.input, TensorForm::Standard, dx);
     }
 
     fn weight_gradient(&self, tape: &mut Tape, gradient: &Value) {
@@ -141,6 +141,6 @@ impl Grouped {
         let by_tap = tape.emit.reshape(total, &dims);
         let by_filter = tape.emit.transpose(&by_tap, [0, 2, 1]);
         let gradient = tape.emit.reshape(&by_filter, self.weight.shape());
-        tape.accumulate_tensor(&self.weight, Form::Standard, gradient);
+        tape.accumulate_tensor(&self.weight, TensorForm::Standard, gradient);
     }
 }

@@ -2,15 +2,15 @@
 
 use super::standard::Standardized;
 use crate::TrainingError;
-use crate::call::Call;
-use crate::tape::{Form, Tape, Value};
+use crate::call::NodeCall;
+use crate::tape::{Tape, TensorForm, Value};
 
-pub(super) fn instance_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn instance_normalization(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     let channels = call.value(0)?.channels();
     normalize(tape, call, channels)
 }
 
-pub(super) fn group_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn group_normalization(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     let channels = call.value(0)?.channels();
     let groups = usize::try_from(call.int("num_groups", 0)).unwrap_or(0);
     if groups == 0 || channels % groups != 0 {
@@ -22,7 +22,7 @@ pub(super) fn group_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Va
 }
 
 /// Normalizes by group. Scale and bias have an element per channel or, before operator set 21, per group.
-fn normalize(tape: &mut Tape, call: &Call<'_>, groups: usize) -> Result<Value, TrainingError> {
+fn normalize(tape: &mut Tape, call: &NodeCall<'_>, groups: usize) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
     let scale = call.value(1)?;
     let bias = call.value(2)?;
@@ -46,25 +46,25 @@ fn normalize(tape: &mut Tape, call: &Call<'_>, groups: usize) -> Result<Value, T
     let scaled = tape.emit.mul(&hat, &gamma);
     let shifted = tape.emit.add(&scaled, &beta);
     let result = tape.emit.reshape(&shifted, input.shape());
-    let output = call.output(Form::Standard, result);
+    let output = call.output(TensorForm::Standard, result);
     tape.on_backward(&output, move |tape, gradient| {
         let dy = tape.standard(gradient);
         let dy = tape.emit.reshape(&dy, &affine);
         if scale.is_differentiable() {
             let along = tape.emit.mul(&dy, &hat);
             let sum = tape.emit.sum(&along, [0, 2], false);
-            tape.accumulate_tensor(&scale, Form::Standard, sum);
+            tape.accumulate_tensor(&scale, TensorForm::Standard, sum);
         }
         if bias.is_differentiable() {
             let sum = tape.emit.sum(&dy, [0, 2], false);
-            tape.accumulate_tensor(&bias, Form::Standard, sum);
+            tape.accumulate_tensor(&bias, TensorForm::Standard, sum);
         }
         if input.is_differentiable() {
             let dhat = tape.emit.mul(&dy, &gamma);
             let dhat = tape.emit.reshape(&dhat, &grouped);
             let dx = standard.gradient(&mut tape.emit, &dhat);
             let dx = tape.emit.reshape(&dx, input.shape());
-            tape.accumulate_tensor(&input, Form::Standard, dx);
+            tape.accumulate_tensor(&input, TensorForm::Standard, dx);
         }
     });
     Ok(output)

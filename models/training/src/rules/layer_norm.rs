@@ -2,15 +2,15 @@
 
 use super::arithmetic::reduce_to;
 use crate::TrainingError;
-use crate::call::Call;
+use crate::call::NodeCall;
 use crate::emitter::Float;
-use crate::tape::{Form, Tape, Value};
+use crate::tape::{Tape, TensorForm, Value};
 use frostline_graph::build;
 use frostline_graph::onnx::AttributeProto;
 
 /// Operands and axes of the normalization.
 #[derive(Clone)]
-struct Rows {
+struct NormOperands {
     input: Value,
     scale: Option<Value>,
     bias: Option<Value>,
@@ -19,8 +19,8 @@ struct Rows {
     epsilon: f64,
 }
 
-impl Rows {
-    fn from_call(call: &Call<'_>) -> Result<Self, TrainingError> {
+impl NormOperands {
+    fn from_call(call: &NodeCall<'_>) -> Result<Self, TrainingError> {
         let input = call.value(0)?;
         let axis = call.axis(call.int("axis", -1), input.rank())?;
         let scale = call.optional(1);
@@ -62,11 +62,11 @@ impl Rows {
         let along = tape.emit.mul(dy, normal);
         if let Some(bias) = self.bias.as_ref().filter(|bias| bias.is_differentiable()) {
             let sum = reduce_to(tape, dy, dims, bias.shape());
-            tape.accumulate_tensor(bias, Form::Standard, sum);
+            tape.accumulate_tensor(bias, TensorForm::Standard, sum);
         }
         if let Some(scale) = self.scale.as_ref().filter(|scale| scale.is_differentiable()) {
             let sum = reduce_to(tape, &along, dims, scale.shape());
-            tape.accumulate_tensor(scale, Form::Standard, sum);
+            tape.accumulate_tensor(scale, TensorForm::Standard, sum);
         }
         if !self.input.is_differentiable() {
             return;
@@ -82,7 +82,7 @@ impl Rows {
             rest = tape.emit.sub(&rest, &mean);
         }
         let dx = tape.emit.mul(&rest, inverse);
-        tape.accumulate_tensor(&self.input, Form::Standard, dx);
+        tape.accumulate_tensor(&self.input, TensorForm::Standard, dx);
     }
 }
 
@@ -102,22 +102,26 @@ struct Normalized {
     centered: bool,
 }
 
-pub(super) fn layer_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    let rows = Rows::from_call(call)?;
-    let x = tape.standard(&rows.input);
+pub(super) fn layer_normalization(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
+    let operands = NormOperands::from_call(call)?;
+    let x = tape.standard(&operands.input);
     let scale = tape.standard(&call.value(1)?);
-    let bias = rows.bias.as_ref().map(|bias| tape.standard(bias));
+    let bias = operands.bias.as_ref().map(|bias| tape.standard(bias));
     let inputs: Vec<&str> = [x.as_str(), &scale].into_iter().chain(bias.as_deref()).collect();
-    let y = tape.emit.node("LayerNormalization", &inputs, rows.attributes());
-    let output = call.output(Form::Standard, y);
+    let y = tape
+        .emit
+        .node("LayerNormalization", &inputs, operands.attributes());
+    let output = call.output(TensorForm::Standard, y);
     tape.on_backward(&output, move |tape, gradient| {
         let dy = tape.standard(gradient);
         // Normalize again, without scale and bias, which is cheaper than keeping the result of the forward
         // pass.
-        let ones = vec![1.0; rows.row().iter().product()];
-        let ones = tape.emit.floats(rows.row(), &ones);
+        let ones = vec![1.0; operands.row().iter().product()];
+        let ones = tape.emit.floats(operands.row(), &ones);
         let inputs = [x.as_str(), &ones];
-        let [normal, _, inverse] = tape.emit.nodes("LayerNormalization", &inputs, rows.attributes());
+        let [normal, _, inverse] = tape
+            .emit
+            .nodes("LayerNormalization", &inputs, operands.attributes());
         // ONNX computes statistics in `f32`.
         let inverse = match tape.emit.float {
             Float::F32 => inverse,
@@ -128,27 +132,27 @@ pub(super) fn layer_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Va
             inverse,
             centered: true,
         };
-        rows.backward(tape, &dy, &of);
+        operands.backward(tape, &dy, &of);
     });
     Ok(output)
 }
 
-pub(super) fn rms_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    let rows = Rows {
+pub(super) fn rms_normalization(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
+    let operands = NormOperands {
         bias: None,
-        ..Rows::from_call(call)?
+        ..NormOperands::from_call(call)?
     };
-    let x = tape.standard(&rows.input);
+    let x = tape.standard(&operands.input);
     let scale = tape.standard(&call.value(1)?);
     let square = tape.emit.mul(&x, &x);
-    let mean = tape.emit.mean(&square, rows.axes(), true);
-    let epsilon = tape.emit.scalar(rows.epsilon);
+    let mean = tape.emit.mean(&square, operands.axes(), true);
+    let epsilon = tape.emit.scalar(operands.epsilon);
     let raised = tape.emit.add(&mean, &epsilon);
     let deviation = tape.emit.node("Sqrt", &[&raised], vec![]);
     let inverse = tape.emit.node("Reciprocal", &[&deviation], vec![]);
     let normal = tape.emit.mul(&x, &inverse);
     let y = tape.emit.mul(&normal, &scale);
-    let output = call.output(Form::Standard, y);
+    let output = call.output(TensorForm::Standard, y);
     let of = Normalized {
         normal,
         inverse,
@@ -156,7 +160,7 @@ pub(super) fn rms_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Valu
     };
     tape.on_backward(&output, move |tape, gradient| {
         let dy = tape.standard(gradient);
-        rows.backward(tape, &dy, &of);
+        operands.backward(tape, &dy, &of);
     });
     Ok(output)
 }

@@ -3,9 +3,9 @@
 use super::arithmetic::reduce_to;
 use super::movement::reshaped;
 use crate::TrainingError;
-use crate::call::Call;
+use crate::call::NodeCall;
 use crate::emitter::Emitter;
-use crate::tape::{Form, Tape, Value};
+use crate::tape::{Tape, TensorForm, Value};
 use frostline_graph::build;
 use frostline_graph::onnx::AttributeProto;
 
@@ -34,10 +34,10 @@ fn accumulate_product(tape: &mut Tape, matrix: &Value, gradient: String) {
     if let &[rows, columns] = matrix.shape() {
         tape.emit.note_product(&gradient, [rows, columns]);
     }
-    tape.accumulate_tensor(matrix, Form::Standard, gradient);
+    tape.accumulate_tensor(matrix, TensorForm::Standard, gradient);
 }
 
-pub(super) fn gemm(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn gemm(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     let left = call.value(0)?;
     let right = call.value(1)?;
     let bias = call.optional(2);
@@ -52,13 +52,13 @@ pub(super) fn gemm(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
     let mut attributes = attributes(alpha, flip_left, flip_right);
     attributes.push(build::float("beta", beta as f32));
     let result = tape.emit.node("Gemm", &inputs, attributes);
-    let output = call.output(Form::Standard, result);
+    let output = call.output(TensorForm::Standard, result);
     tape.on_backward(&output, move |tape, gradient| {
         let dy = tape.standard(gradient);
         if let Some(bias) = bias.filter(Value::is_differentiable) {
             let scaled = tape.emit.scale(&dy, beta);
             let sum = reduce_to(tape, &scaled, gradient.shape(), bias.shape());
-            tape.accumulate_tensor(&bias, Form::Standard, sum);
+            tape.accumulate_tensor(&bias, TensorForm::Standard, sum);
         }
         if left.is_differentiable() {
             let da = if flip_left {
@@ -80,7 +80,7 @@ pub(super) fn gemm(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
     Ok(output)
 }
 
-pub(super) fn matmul(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn matmul(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     let left = call.value(0)?;
     let right = call.value(1)?;
     let mut full = call.output_shape.clone();
@@ -131,7 +131,7 @@ fn multiplied_by_matrix(tape: &mut Tape, left: Value, right: Value, shape: &[usi
         if left.is_differentiable() {
             let da = product(&mut tape.emit, (&dy, false), (&b, true), 1.0);
             let da = tape.emit.reshape(&da, left.shape());
-            tape.accumulate_tensor(&left, Form::Standard, da);
+            tape.accumulate_tensor(&left, TensorForm::Standard, da);
         }
         if right.is_differentiable() {
             let db = product(&mut tape.emit, (&a, true), (&dy, false), 1.0);
@@ -172,5 +172,5 @@ fn accumulate_matrices(tape: &mut Tape, value: &Value, gradient: String, batch: 
     let matrix = value.shape().get(value.rank() - 2..).unwrap_or_default();
     let full = [batch, matrix].concat();
     let gradient = reduce_to(tape, &gradient, &full, value.shape());
-    tape.accumulate_tensor(value, Form::Standard, gradient);
+    tape.accumulate_tensor(value, TensorForm::Standard, gradient);
 }

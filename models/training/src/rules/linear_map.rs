@@ -1,8 +1,8 @@
 //! Linear maps along single axes: a product with a small constant matrix in the forward pass, and with the
 //! transpose in the backward pass.
 
-use crate::call::Call;
-use crate::tape::{Form, Tape, Value};
+use crate::call::NodeCall;
+use crate::tape::{Tape, TensorForm, Value};
 
 /// Linear map along an axis by the matrix `weights[out][in]`.
 pub(super) struct Map {
@@ -67,7 +67,7 @@ impl Map {
 }
 
 /// Emits the node as a sequence of maps.
-pub(super) fn mapped(tape: &mut Tape, call: &Call<'_>, input: Value, maps: Vec<Map>) -> Value {
+pub(super) fn mapped(tape: &mut Tape, call: &NodeCall<'_>, input: Value, maps: Vec<Map>) -> Value {
     if maps.is_empty() {
         return input;
     }
@@ -76,8 +76,8 @@ pub(super) fn mapped(tape: &mut Tape, call: &Call<'_>, input: Value, maps: Vec<M
     for map in &maps {
         result = map.apply(tape, &result, &mut dims, false);
     }
-    let output = call.output(Form::Standard, result);
-    tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
+    let output = call.output(TensorForm::Standard, result);
+    tape.on_backward_to(input, &output, TensorForm::Standard, move |tape, dy| {
         let mut dx = dy.to_owned();
         for map in maps.iter().rev() {
             dx = map.apply(tape, &dx, &mut dims, true);

@@ -1,13 +1,13 @@
 //! LRN, which scales every element down by the neighbors in other channels.
 
 use crate::TrainingError;
-use crate::call::Call;
-use crate::tape::{Form, Tape, Value};
+use crate::call::NodeCall;
+use crate::tape::{Tape, TensorForm, Value};
 use std::ops::RangeInclusive;
 
 /// Emits `y = x · b^-beta` with `b = bias + alpha/size · sum`, where `sum` adds the squares of the
 /// neighboring channels. The sum is a product with a band matrix over channels.
-pub(super) fn lrn(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn lrn(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
     let size = call.int("size", 1).max(1);
     let channels = input.channels();
@@ -28,8 +28,8 @@ pub(super) fn lrn(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingErr
     let exponent = tape.emit.scalar(-beta);
     let factor = tape.emit.node("Pow", &[&base, &exponent], vec![]);
     let y = tape.emit.mul(&x, &factor);
-    let output = call.output(Form::Rows, y.clone());
-    tape.on_backward_to(input, &output, Form::Rows, move |tape, dy| {
+    let output = call.output(TensorForm::Rows, y.clone());
+    tape.on_backward_to(input, &output, TensorForm::Rows, move |tape, dy| {
         let direct = tape.emit.mul(dy, &factor);
         let along = tape.emit.mul(dy, &y);
         let along = tape.emit.div(&along, &base);

@@ -38,16 +38,16 @@ pub(crate) use dropout::{dropout, mask_dims};
 pub(crate) use quantization::quantized;
 
 use crate::TrainingError;
-use crate::call::Call;
+use crate::call::NodeCall;
 use crate::tape::{Tape, Value};
 use frostline_graph::onnx::data_type;
 
 /// Rule of an operator.
 pub(crate) enum Rule {
     /// Emits the forward pass of a node and returns the output.
-    Single(fn(&mut Tape, &Call<'_>) -> Result<Value, TrainingError>),
+    Single(fn(&mut Tape, &NodeCall<'_>) -> Result<Value, TrainingError>),
     /// Emits the forward pass of a node with several outputs and returns the outputs.
-    Several(fn(&mut Tape, &Call<'_>) -> Result<Vec<Value>, TrainingError>),
+    Several(fn(&mut Tape, &NodeCall<'_>) -> Result<Vec<Value>, TrainingError>),
     /// Emits the gradient of an elementwise operator with a single operand.
     Elementwise(elementwise::Backward),
     /// Emits the gradient of a reduction.
@@ -140,7 +140,7 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
 
 /// Returns true if the gradient of the node is zero by definition, because the output is an integer or a truth
 /// value. A quantized output represents numbers, so this does not apply to it.
-pub(crate) fn has_no_gradient(call: &Call<'_>) -> bool {
+pub(crate) fn has_no_gradient(call: &NodeCall<'_>) -> bool {
     // The type of an output with an unknown shape is unknown as well.
     let has_unknown_shape = call.node.standard_operator() == Some("NonZero");
     has_unknown_shape || call.output_type().is_some_and(is_integer)
@@ -151,18 +151,18 @@ fn is_integer(code: i32) -> bool {
         || [data_type::BOOL, data_type::UINT32, data_type::UINT64].contains(&code)
 }
 
-fn rule(call: &Call<'_>) -> Option<&'static Rule> {
+fn rule(call: &NodeCall<'_>) -> Option<&'static Rule> {
     let operator = call.node.standard_operator()?;
     let mut rules = RULES.iter();
     rules.find(|(name, _)| *name == operator).map(|(_, rule)| rule)
 }
 
-pub(crate) fn exists(call: &Call<'_>) -> bool {
+pub(crate) fn exists(call: &NodeCall<'_>) -> bool {
     rule(call).is_some()
 }
 
 /// Emits a node by the rule of the operator and returns the outputs.
-pub(crate) fn forward(tape: &mut Tape, call: &Call<'_>) -> Result<Vec<Value>, TrainingError> {
+pub(crate) fn forward(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Vec<Value>, TrainingError> {
     let output = match rule(call).ok_or_else(|| call.no_rule())? {
         Single(rule) => rule(tape, call),
         Several(rule) => return rule(tape, call),

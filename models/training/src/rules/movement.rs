@@ -1,17 +1,17 @@
 //! Operators that only move elements.
 
 use crate::TrainingError;
-use crate::call::Call;
-use crate::tape::{Form, Tape, Value};
+use crate::call::NodeCall;
+use crate::tape::{Tape, TensorForm, Value};
 
 /// Identity, Dropout, which does nothing during inference, and casts between floating-point types, since all
 /// of them have the same type in the step.
-pub(super) fn keep(_: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn keep(_: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     call.value(0)
 }
 
 /// Reshape, Flatten, Squeeze and Unsqueeze. All of them are a reshape to a known shape.
-pub(super) fn reshape(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn reshape(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     Ok(reshaped(tape, &call.value(0)?, &call.output_shape))
 }
 
@@ -23,13 +23,13 @@ pub(super) fn reshaped(tape: &mut Tape, input: &Value, shape: &[usize]) -> Value
     let result = tape.emit.reshape(&standard, shape);
     let output = Value::computed(shape, result, &[input]);
     let dims = input.shape().to_vec();
-    tape.on_backward_to(input.clone(), &output, Form::Standard, move |tape, dy| {
+    tape.on_backward_to(input.clone(), &output, TensorForm::Standard, move |tape, dy| {
         tape.emit.reshape(dy, &dims)
     });
     output
 }
 
-pub(super) fn transpose(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn transpose(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
     let rank = input.rank();
     let permutation = match call.node.ints("perm") {
@@ -53,7 +53,7 @@ pub(super) fn transposed(tape: &mut Tape, input: &Value, permutation: Vec<usize>
         .filter_map(|axis| input.shape().get(*axis).copied())
         .collect();
     let output = Value::computed(&shape, result, &[input]);
-    tape.on_backward_to(input.clone(), &output, Form::Standard, move |tape, dy| {
+    tape.on_backward_to(input.clone(), &output, TensorForm::Standard, move |tape, dy| {
         let inverse =
             (0..permutation.len()).filter_map(|axis| permutation.iter().position(|from| *from == axis));
         tape.emit.transpose(dy, inverse)
@@ -61,7 +61,7 @@ pub(super) fn transposed(tape: &mut Tape, input: &Value, permutation: Vec<usize>
     output
 }
 
-pub(super) fn concat(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn concat(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     let inputs = (0..call.node.input.len())
         .map(|slot| call.value(slot))
         .collect::<Result<Vec<Value>, _>>()?;
@@ -70,7 +70,7 @@ pub(super) fn concat(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Training
     let form = if axis == 1 && rank > 2 {
         tape.preferred_form(&inputs.iter().collect::<Vec<_>>())
     } else {
-        Form::Standard
+        TensorForm::Standard
     };
     let tensors: Vec<String> = inputs.iter().map(|input| tape.tensor(input, form)).collect();
     let result = tape.emit.concat(&tensors, axis as i64);
@@ -90,7 +90,7 @@ pub(super) fn concat(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Training
 }
 
 /// Exchanges blocks of channels with blocks of positions.
-pub(super) fn depth_to_space(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn depth_to_space(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     let (input, [n, c, h, w], block) = blocked(call)?;
     let depth = c / (block * block);
     Ok(if call.node.text("mode") == Some("CRD") {
@@ -102,14 +102,14 @@ pub(super) fn depth_to_space(tape: &mut Tape, call: &Call<'_>) -> Result<Value, 
     })
 }
 
-pub(super) fn space_to_depth(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn space_to_depth(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     let (input, [n, c, h, w], block) = blocked(call)?;
     let apart = [n, c, h / block, block, w / block, block];
     Ok(exchanged(tape, call, &input, apart, [0, 3, 5, 1, 2, 4]))
 }
 
 /// Returns the input, its dimensions and the side length of the blocks.
-fn blocked(call: &Call<'_>) -> Result<(Value, [usize; 4], usize), TrainingError> {
+fn blocked(call: &NodeCall<'_>) -> Result<(Value, [usize; 4], usize), TrainingError> {
     let input = call.value(0)?;
     let size = usize::try_from(call.int("blocksize", 0)).ok();
     let size = size
@@ -122,7 +122,13 @@ fn blocked(call: &Call<'_>) -> Result<(Value, [usize; 4], usize), TrainingError>
 }
 
 /// Permutes the axes of the input with the shape `apart`.
-fn exchanged(tape: &mut Tape, call: &Call<'_>, input: &Value, apart: [usize; 6], order: [usize; 6]) -> Value {
+fn exchanged(
+    tape: &mut Tape,
+    call: &NodeCall<'_>,
+    input: &Value,
+    apart: [usize; 6],
+    order: [usize; 6],
+) -> Value {
     let parts = reshaped(tape, input, &apart);
     let parts = transposed(tape, &parts, order.into());
     reshaped(tape, &parts, &call.output_shape)

@@ -3,12 +3,12 @@
 
 use super::standard::Standardized;
 use crate::TrainingError;
-use crate::call::Call;
+use crate::call::NodeCall;
 use crate::mode::BatchNorm;
 use crate::state::SlotKind;
-use crate::tape::{Form, Tape, Value};
+use crate::tape::{Tape, TensorForm, Value};
 
-pub(super) fn batch_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn batch_normalization(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     if call.int("training_mode", 0) != 0 {
         // Standardized convolutions normalize a weight by its own statistics.
         if call
@@ -34,7 +34,7 @@ pub(super) fn batch_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Va
     }
 }
 
-fn by_stored_statistics(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+fn by_stored_statistics(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
     let scale = call.value(1)?;
     let bias = call.value(2)?;
@@ -64,9 +64,9 @@ fn by_stored_statistics(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Train
             let across = tape.emit.mul(&total, &mean);
             let centered = tape.emit.sub(&along, &across);
             let gradient = tape.emit.mul(&centered, &inverse);
-            tape.accumulate_tensor(&scale, Form::Standard, gradient);
+            tape.accumulate_tensor(&scale, TensorForm::Standard, gradient);
         }
-        tape.accumulate_tensor(&bias, Form::Standard, total);
+        tape.accumulate_tensor(&bias, TensorForm::Standard, total);
         if input.is_differentiable() {
             let dx = tape.emit.mul(&dy, &slope);
             tape.accumulate_tensor(&input, form, dx);
@@ -79,7 +79,7 @@ fn by_stored_statistics(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Train
 /// values come from the slots.
 fn stored(
     tape: &mut Tape,
-    call: &Call<'_>,
+    call: &NodeCall<'_>,
     [rank, channels]: [usize; 2],
 ) -> Result<(String, String), TrainingError> {
     let (mean, inverse) = statistics(call, rank, channels)?;
@@ -99,7 +99,11 @@ fn stored(
 }
 
 /// Returns the channel means in the file and the reciprocals of the deviations.
-fn statistics(call: &Call<'_>, rank: usize, channels: usize) -> Result<(Vec<f64>, Vec<f64>), TrainingError> {
+fn statistics(
+    call: &NodeCall<'_>,
+    rank: usize,
+    channels: usize,
+) -> Result<(Vec<f64>, Vec<f64>), TrainingError> {
     let (Some(mean), Some(variance)) = (call.constant_floats(3)?, call.constant_floats(4)?) else {
         return Err(call.unsupported("it has no stored mean and variance"));
     };
@@ -113,7 +117,7 @@ fn statistics(call: &Call<'_>, rank: usize, channels: usize) -> Result<(Vec<f64>
 
 /// Normalizes with mean and variance over all axes except for the channels. If `moves` is set, the stored
 /// statistics are updated.
-fn standardized(tape: &mut Tape, call: &Call<'_>, moves: bool) -> Result<Value, TrainingError> {
+fn standardized(tape: &mut Tape, call: &NodeCall<'_>, moves: bool) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
     let scale = call.value(1)?;
     let bias = call.value(2)?;
@@ -121,7 +125,7 @@ fn standardized(tape: &mut Tape, call: &Call<'_>, moves: bool) -> Result<Value, 
     let channels = input.channels();
     let form = tape.preferred_form(&[&input]);
     let axes: Vec<usize> = match form {
-        Form::Rows => vec![0],
+        TensorForm::Rows => vec![0],
         _ => std::iter::once(0).chain(2..rank).collect(),
     };
     let x = tape.tensor(&input, form);
@@ -142,11 +146,11 @@ fn standardized(tape: &mut Tape, call: &Call<'_>, moves: bool) -> Result<Value, 
         if scale.is_differentiable() {
             let along = tape.emit.mul(&dy, &standard.hat);
             let along = tape.sum_per_channel(&along, gradient, form);
-            tape.accumulate_tensor(&scale, Form::Standard, along);
+            tape.accumulate_tensor(&scale, TensorForm::Standard, along);
         }
         if bias.is_differentiable() {
             let total = tape.sum_per_channel(&dy, gradient, form);
-            tape.accumulate_tensor(&bias, Form::Standard, total);
+            tape.accumulate_tensor(&bias, TensorForm::Standard, total);
         }
         if input.is_differentiable() {
             let dhat = tape.emit.mul(&dy, &gamma);
@@ -158,7 +162,7 @@ fn standardized(tape: &mut Tape, call: &Call<'_>, moves: bool) -> Result<Value, 
 }
 
 /// Emits `momentum · stored + (1 - momentum) · batch`. The variance is the unbiased one.
-fn move_statistics(tape: &mut Tape, call: &Call<'_>, batch: &Standardized, input: &Value) {
+fn move_statistics(tape: &mut Tape, call: &NodeCall<'_>, batch: &Standardized, input: &Value) {
     let channels = input.channels();
     let count = (input.elements() / channels.max(1)) as f64;
     let momentum = call.float("momentum", 0.9);
@@ -175,7 +179,7 @@ fn move_statistics(tape: &mut Tape, call: &Call<'_>, batch: &Standardized, input
     }
 }
 
-fn keep_statistics(tape: &mut Tape, call: &Call<'_>) {
+fn keep_statistics(tape: &mut Tape, call: &NodeCall<'_>) {
     for name in [3, 4].into_iter().filter_map(|slot| call.node.input_name(slot)) {
         let kept = tape
             .emit

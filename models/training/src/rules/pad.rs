@@ -3,10 +3,10 @@
 
 use super::linear_map::{Map, mapped};
 use crate::TrainingError;
-use crate::call::Call;
-use crate::tape::{Form, Tape, Value};
+use crate::call::NodeCall;
+use crate::tape::{Tape, TensorForm, Value};
 
-pub(super) fn pad(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn pad(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
     let pads = paddings(call, input.rank())?;
     let mode = call.node.text("mode").unwrap_or("constant");
@@ -51,7 +51,7 @@ fn mirrored(mode: &str, place: i64, length: i64) -> Option<usize> {
 
 fn constant_pad(
     tape: &mut Tape,
-    call: &Call<'_>,
+    call: &NodeCall<'_>,
     input: Value,
     pads: &[i64],
 ) -> Result<Value, TrainingError> {
@@ -65,16 +65,16 @@ fn constant_pad(
     let widths = tape.emit.ints(pads.iter().copied());
     let filling = tape.emit.scalar(filling);
     let result = tape.emit.node("Pad", &[&x, &widths, &filling], vec![]);
-    let output = call.output(Form::Standard, result);
+    let output = call.output(TensorForm::Standard, result);
     let widths = tape.emit.ints(pads.iter().map(|width| -width));
-    tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
+    tape.on_backward_to(input, &output, TensorForm::Standard, move |tape, dy| {
         tape.emit.node("Pad", &[dy, &widths], vec![])
     });
     Ok(output)
 }
 
 /// Returns the padding before and after every axis: first all beginnings, then all ends.
-fn paddings(call: &Call<'_>, rank: usize) -> Result<Vec<i64>, TrainingError> {
+fn paddings(call: &NodeCall<'_>, rank: usize) -> Result<Vec<i64>, TrainingError> {
     let stated = call.ints("pads", 1)?.unwrap_or_default();
     let axes: Vec<usize> = match call.constant_ints(3)? {
         Some(axes) => axes

@@ -3,15 +3,15 @@
 use super::convolution::window_gradient;
 use super::parts::gather_padded;
 use crate::TrainingError;
-use crate::call::Call;
-use crate::tape::{Form, Tape, Value};
+use crate::call::NodeCall;
+use crate::tape::{Tape, TensorForm, Value};
 use crate::windows::Windows;
 use frostline_graph::build;
 use frostline_graph::onnx::{AttributeProto, data_type};
 
 /// The forward pass also returns the flat index of every maximum. The backward pass adds the gradients at
 /// these indices.
-pub(super) fn max_pool(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn max_pool(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     let attributes = call.node.attribute.iter();
     let attributes = attributes.filter(|attribute| attribute.name != "storage_order");
     max_pool_with(tape, call, attributes.cloned().collect())
@@ -28,7 +28,7 @@ fn zero_of(tape: &mut Tape, indices: &str) -> String {
 }
 
 /// Emits a MaxPool with a single window over all positions.
-pub(super) fn global_max_pool(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn global_max_pool(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
     let kernel: Vec<i64> = input.spatial().iter().map(|size| *size as i64).collect();
     max_pool_with(tape, call, vec![build::ints("kernel_shape", &kernel)])
@@ -36,7 +36,7 @@ pub(super) fn global_max_pool(tape: &mut Tape, call: &Call<'_>) -> Result<Value,
 
 fn max_pool_with(
     tape: &mut Tape,
-    call: &Call<'_>,
+    call: &NodeCall<'_>,
     attributes: Vec<AttributeProto>,
 ) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
@@ -48,10 +48,10 @@ fn max_pool_with(
     } else {
         indices
     };
-    let output = call.output(Form::Standard, result);
+    let output = call.output(TensorForm::Standard, result);
     let flat = [output.elements()];
     let dims = input.shape().to_vec();
-    tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
+    tape.on_backward_to(input, &output, TensorForm::Standard, move |tape, dy| {
         let dy = tape.emit.reshape(dy, &flat);
         let indices = tape.emit.reshape(&indices, &flat);
         let nothing = zero_of(tape, &indices);
@@ -65,7 +65,7 @@ fn max_pool_with(
     Ok(output)
 }
 
-pub(super) fn average_pool(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn average_pool(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
     let kernel = call.sizes("kernel_shape", input.spatial().len(), 1)?;
     let windows = Windows::new(call, input.spatial(), &kernel)?;
@@ -86,8 +86,8 @@ pub(super) fn average_pool(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Tr
     let sums = tape.emit.sum(&seen, [2], false);
     let means = tape.emit.mul(&sums, &shares);
     let result = tape.emit.reshape(&means, &[batch * windows.outputs(), channels]);
-    let output = call.output(Form::Rows, result);
-    tape.on_backward_to(input, &output, Form::Rows, move |tape, rows| {
+    let output = call.output(TensorForm::Rows, result);
+    tape.on_backward_to(input, &output, TensorForm::Rows, move |tape, rows| {
         let images = tape.emit.reshape(rows, &[batch, windows.outputs(), channels]);
         let shared = tape.emit.mul(&images, &shares);
         let spread = window_gradient(tape, &shared, &windows, |emit, gathered, phase| {

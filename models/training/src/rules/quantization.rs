@@ -2,13 +2,13 @@
 //! unchanged where the range does not clip.
 
 use crate::TrainingError;
-use crate::call::Call;
-use crate::tape::{Form, Tape, Value};
+use crate::call::NodeCall;
+use crate::tape::{Tape, TensorForm, Value};
 use frostline_graph::onnx::data_type;
 
 /// Emits QuantizeLinear or DynamicQuantizeLinear followed by DequantizeLinear. Returns the numbers that the
 /// quantized output represents, and the tensors of all outputs.
-pub(crate) fn quantized(tape: &mut Tape, call: &Call<'_>) -> Result<(Value, Vec<String>), TrainingError> {
+pub(crate) fn quantized(tape: &mut Tape, call: &NodeCall<'_>) -> Result<(Value, Vec<String>), TrainingError> {
     let input = call.value(0)?;
     let inside = inside(call, input.rank())?;
     let tensors = call.tensors(tape).ok_or_else(|| call.no_rule())?;
@@ -23,10 +23,10 @@ pub(crate) fn quantized(tape: &mut Tape, call: &Call<'_>) -> Result<(Value, Vec<
     let attributes = attributes.filter(|attribute| matches!(attribute.name.as_str(), "axis" | "block_size"));
     let attributes = attributes.cloned().collect();
     let represented = tape.emit.node("DequantizeLinear", &parts, attributes);
-    let output = call.output(Form::Standard, represented);
+    let output = call.output(TensorForm::Standard, represented);
     let x = tape.standard(&input);
-    tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
-        let Some(Range { dims, low, high }) = inside else {
+    tape.on_backward_to(input, &output, TensorForm::Standard, move |tape, dy| {
+        let Some(ClipRange { dims, low, high }) = inside else {
             return dy.to_owned();
         };
         let low = tape.emit.floats(&dims, &low);
@@ -41,7 +41,7 @@ pub(crate) fn quantized(tape: &mut Tape, call: &Call<'_>) -> Result<(Value, Vec<
 }
 
 /// Bounds of the inputs that are not clipped, for every scale.
-struct Range {
+struct ClipRange {
     dims: Vec<usize>,
     low: Vec<f64>,
     high: Vec<f64>,
@@ -49,7 +49,7 @@ struct Range {
 
 /// Returns the range of a QuantizeLinear, or `None` if nothing is clipped: the range of a
 /// DynamicQuantizeLinear contains all elements. A computed scale is treated in the same way.
-fn inside(call: &Call<'_>, rank: usize) -> Result<Option<Range>, TrainingError> {
+fn inside(call: &NodeCall<'_>, rank: usize) -> Result<Option<ClipRange>, TrainingError> {
     if call.node.op_type == "DynamicQuantizeLinear" {
         return Ok(None);
     }
@@ -83,5 +83,5 @@ fn inside(call: &Call<'_>, rank: usize) -> Result<Option<Range>, TrainingError> 
             .map(|(scale, zero)| (limit - *zero as f64) * scale)
             .collect()
     });
-    Ok(Some(Range { dims, low, high }))
+    Ok(Some(ClipRange { dims, low, high }))
 }

@@ -1,17 +1,17 @@
 //! Reductions over axes, and GlobalAveragePool.
 
 use crate::TrainingError;
-use crate::call::Call;
+use crate::call::NodeCall;
 use crate::emitter::Emitter;
-use crate::tape::{Form, Tape, Value};
+use crate::tape::{Tape, TensorForm, Value};
 
-pub(super) fn global_average_pool(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn global_average_pool(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
     let axes = (2..input.rank()).collect();
     Ok(mean(tape, call, input, axes))
 }
 
-pub(super) fn reduce_mean(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn reduce_mean(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
     match axes(call, &input)? {
         Some(axes) => Ok(mean(tape, call, input, axes)),
@@ -21,7 +21,7 @@ pub(super) fn reduce_mean(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Tra
 
 /// Returns the axes of a reduction in ascending order, or `None` if the node reduces nothing and returns the
 /// input.
-fn axes(call: &Call<'_>, input: &Value) -> Result<Option<Vec<usize>>, TrainingError> {
+fn axes(call: &NodeCall<'_>, input: &Value) -> Result<Option<Vec<usize>>, TrainingError> {
     let named = call.axes(1, input.rank())?.filter(|axes| !axes.is_empty());
     if named.is_none() && call.int("noop_with_empty_axes", 0) != 0 {
         return Ok(None);
@@ -51,7 +51,11 @@ pub(crate) struct Reduced<'a> {
 pub(crate) type Backward = fn(&mut Emitter, &Reduced<'_>) -> String;
 
 /// Emits the reduction of the node in the forward pass, and `backward` for the gradient.
-pub(super) fn reduce(tape: &mut Tape, call: &Call<'_>, backward: Backward) -> Result<Value, TrainingError> {
+pub(super) fn reduce(
+    tape: &mut Tape,
+    call: &NodeCall<'_>,
+    backward: Backward,
+) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
     Ok(match axes(call, &input)? {
         Some(axes) => reduced(tape, call, input, axes, backward),
@@ -61,7 +65,7 @@ pub(super) fn reduce(tape: &mut Tape, call: &Call<'_>, backward: Backward) -> Re
 
 fn reduced(
     tape: &mut Tape,
-    call: &Call<'_>,
+    call: &NodeCall<'_>,
     input: Value,
     axes: Vec<usize>,
     backward: impl FnOnce(&mut Emitter, &Reduced<'_>) -> String + 'static,
@@ -73,9 +77,9 @@ fn reduced(
     let x = tape.standard(&input);
     let y = tape.emit.reduce(operator, &x, axes.iter().copied(), true);
     let result = tape.emit.reshape(&y, &call.output_shape);
-    let output = call.output(Form::Standard, result);
+    let output = call.output(TensorForm::Standard, result);
     let dims = input.shape().to_vec();
-    tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
+    tape.on_backward_to(input, &output, TensorForm::Standard, move |tape, dy| {
         let dy = tape.emit.reshape(dy, &kept_dims(&dims, &axes));
         let tensors = Reduced {
             x: &x,
@@ -107,7 +111,7 @@ pub(super) fn total(tape: &mut Tape, input: Value, axes: Vec<usize>) -> Value {
     let x = tape.standard(&input);
     let sum = tape.emit.sum(&x, axes.iter().copied(), false);
     let output = Value::computed(&left, sum, &[&input]);
-    tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
+    tape.on_backward_to(input, &output, TensorForm::Standard, move |tape, dy| {
         let dy = tape.emit.reshape(dy, &kept_dims(&dims, &axes));
         tape.emit.expand(&dy, &dims)
     });
@@ -147,9 +151,9 @@ pub(super) fn reduce_log_sum_exp(emit: &mut Emitter, at: &Reduced<'_>) -> String
     emit.mul(&shares, at.dy)
 }
 
-fn mean(tape: &mut Tape, call: &Call<'_>, input: Value, axes: Vec<usize>) -> Value {
+fn mean(tape: &mut Tape, call: &NodeCall<'_>, input: Value, axes: Vec<usize>) -> Value {
     let pools = input.rank() > 2 && axes.iter().copied().eq(2..input.rank());
-    if pools && tape.preferred_form(&[&input]) == Form::Rows {
+    if pools && tape.preferred_form(&[&input]) == TensorForm::Rows {
         return mean_of_rows(tape, call, input);
     }
     let kept: usize = kept_dims(input.shape(), &axes).iter().product();
@@ -160,7 +164,7 @@ fn mean(tape: &mut Tape, call: &Call<'_>, input: Value, axes: Vec<usize>) -> Val
 }
 
 /// Emits the mean over all positions in the rows form.
-fn mean_of_rows(tape: &mut Tape, call: &Call<'_>, input: Value) -> Value {
+fn mean_of_rows(tape: &mut Tape, call: &NodeCall<'_>, input: Value) -> Value {
     let batch = input.batch();
     let positions = input.positions();
     let channels = input.channels();
@@ -168,14 +172,14 @@ fn mean_of_rows(tape: &mut Tape, call: &Call<'_>, input: Value) -> Value {
     let images = tape.emit.reshape(&rows, &[batch, positions, channels]);
     let averaged = tape.emit.mean(&images, [1], false);
     let result = tape.emit.reshape(&averaged, &call.output_shape);
-    let output = call.output(Form::Standard, result);
+    let output = call.output(TensorForm::Standard, result);
     tape.on_backward(&output, move |tape, gradient| {
         let dy = tape.standard(gradient);
         let dy = tape.emit.reshape(&dy, &[batch, 1, channels]);
         let share = tape.emit.scale(&dy, 1.0 / positions as f64);
         let spread = tape.emit.expand(&share, &[batch, positions, channels]);
         let dx = tape.emit.reshape(&spread, &[batch * positions, channels]);
-        tape.accumulate_tensor(&input, Form::Rows, dx);
+        tape.accumulate_tensor(&input, TensorForm::Rows, dx);
     });
     output
 }

@@ -2,10 +2,10 @@
 
 use super::linear_map::{Map, mapped};
 use crate::TrainingError;
-use crate::call::Call;
+use crate::call::NodeCall;
 use crate::tape::{Tape, Value};
 
-pub(super) fn resize(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn resize(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
     let scales = scales(call, &input)?;
     let mut maps = Vec::new();
@@ -23,7 +23,7 @@ pub(super) fn resize(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Training
 }
 
 /// Returns the scales of all axes. The default is the ratio of the lengths.
-fn scales(call: &Call<'_>, input: &Value) -> Result<Vec<f64>, TrainingError> {
+fn scales(call: &NodeCall<'_>, input: &Value) -> Result<Vec<f64>, TrainingError> {
     let slot = if call.opset() < 11 { 1 } else { 2 };
     let stated = match call.node.input_name(slot) {
         Some(_) => call.constant_floats(slot)?.unwrap_or_default(),
@@ -50,7 +50,7 @@ fn scales(call: &Call<'_>, input: &Value) -> Result<Vec<f64>, TrainingError> {
 /// The kernel is centered at the source position. With `antialias`, a kernel for downscaling is wider by the
 /// inverse scale.
 fn sources(
-    call: &Call<'_>,
+    call: &NodeCall<'_>,
     place: usize,
     inputs: usize,
     outputs: usize,
@@ -83,7 +83,7 @@ fn sources(
 /// Returns the inputs up to `reach` from the source position, with the weights of `kernel` by distance, divided
 /// by the sum.
 fn around(
-    call: &Call<'_>,
+    call: &NodeCall<'_>,
     inputs: usize,
     position: f64,
     reach: f64,
@@ -117,7 +117,7 @@ fn inside(place: f64, length: usize) -> usize {
     place.clamp(0.0, length.saturating_sub(1) as f64) as usize
 }
 
-fn nearest(call: &Call<'_>, position: f64) -> f64 {
+fn nearest(call: &NodeCall<'_>, position: f64) -> f64 {
     let rounding = if call.opset() < 11 {
         "floor"
     } else {
@@ -132,7 +132,7 @@ fn nearest(call: &Call<'_>, position: f64) -> f64 {
 }
 
 fn position(
-    call: &Call<'_>,
+    call: &NodeCall<'_>,
     place: f64,
     inputs: f64,
     outputs: f64,

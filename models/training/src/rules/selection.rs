@@ -2,12 +2,12 @@
 
 use super::placing::Selection;
 use crate::TrainingError;
-use crate::call::Call;
-use crate::tape::{Form, Tape, Value};
+use crate::call::NodeCall;
+use crate::tape::{Tape, TensorForm, Value};
 use frostline_graph::onnx::AttributeProto;
 use frostline_graph::{build, from_end};
 
-pub(super) fn split(tape: &mut Tape, call: &Call<'_>) -> Result<Vec<Value>, TrainingError> {
+pub(super) fn split(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Vec<Value>, TrainingError> {
     let input = call.value(0)?;
     let axis = call.axis(call.int("axis", 0), input.rank())?;
     let shapes = call.output_shapes();
@@ -21,7 +21,7 @@ pub(super) fn split(tape: &mut Tape, call: &Call<'_>) -> Result<Vec<Value>, Trai
     let form = if axis == 1 && input.rank() > 2 {
         tape.preferred_form(&[&input])
     } else {
-        Form::Standard
+        TensorForm::Standard
     };
     let x = tape.tensor(&input, form);
     let parts = tape.emit.split(&x, &lengths, axis as i64);
@@ -41,7 +41,7 @@ pub(super) fn split(tape: &mut Tape, call: &Call<'_>) -> Result<Vec<Value>, Trai
     Ok(outputs)
 }
 
-pub(super) fn slice(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn slice(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
     let starts = bounds(call, "starts", 1)?;
     let ends = bounds(call, "ends", 2)?;
@@ -71,9 +71,9 @@ pub(super) fn slice(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingE
     let y = tape
         .emit
         .node("Slice", &[&x, &starts, &ends, &axes, &steps], vec![]);
-    let output = call.output(Form::Standard, y);
+    let output = call.output(TensorForm::Standard, y);
     let mut dims = output.shape().to_vec();
-    tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
+    tape.on_backward_to(input, &output, TensorForm::Standard, move |tape, dy| {
         places.iter().fold(dy.to_owned(), |dy, places| {
             places.put_back(&mut tape.emit, &dy, &mut dims)
         })
@@ -81,7 +81,7 @@ pub(super) fn slice(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingE
     Ok(output)
 }
 
-fn bounds(call: &Call<'_>, name: &str, slot: usize) -> Result<Vec<i64>, TrainingError> {
+fn bounds(call: &NodeCall<'_>, name: &str, slot: usize) -> Result<Vec<i64>, TrainingError> {
     call.ints(name, slot)?
         .ok_or_else(|| call.unsupported("starts or ends are missing"))
 }
@@ -98,7 +98,7 @@ fn sliced_positions(length: i64, start: i64, end: i64, step: i64) -> Vec<usize> 
         .collect()
 }
 
-pub(super) fn gather(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn gather(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     let axis = call.axis(call.int("axis", 0), call.value(0)?.rank())?;
     looked_up(tape, call, axis, vec![build::int("axis", axis as i64)])
 }
@@ -107,7 +107,7 @@ pub(super) fn gather(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Training
 /// distinct, and otherwise ScatterElements, which adds repeated positions.
 fn looked_up(
     tape: &mut Tape,
-    call: &Call<'_>,
+    call: &NodeCall<'_>,
     axis: usize,
     attributes: Vec<AttributeProto>,
 ) -> Result<Value, TrainingError> {
@@ -115,14 +115,14 @@ fn looked_up(
     let indices = call.plain(1)?.to_owned();
     let x = tape.standard(&input);
     let y = tape.emit.node(&call.node.op_type, &[&x, &indices], attributes);
-    let output = call.output(Form::Standard, y);
+    let output = call.output(TensorForm::Standard, y);
     let length = input.shape().get(axis).copied().unwrap_or(1);
     let (outer, inner) = around(input.shape(), axis);
     let count = output.elements() / (outer * inner).max(1);
     let kept = call.constant_ints(1).ok().flatten();
     let kept = kept.and_then(|indices| positions(&indices, length));
     let dims = input.shape().to_vec();
-    tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
+    tape.on_backward_to(input, &output, TensorForm::Standard, move |tape, dy| {
         let dy = tape.emit.reshape(dy, &[outer, count, inner]);
         let places = kept.map(|positions| Selection {
             axis: 1,
@@ -168,16 +168,16 @@ fn scatter(tape: &mut Tape, indices: &str, updates: &str, dims: &[usize], axis: 
         .node("ScatterElements", &[&zeros, indices, updates], attributes)
 }
 
-pub(super) fn gather_elements(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn gather_elements(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
     let axis = call.axis(call.int("axis", 0), input.rank())?;
     let indices = call.plain(1)?.to_owned();
     let x = tape.standard(&input);
     let attributes = vec![build::int("axis", axis as i64)];
     let y = tape.emit.node("GatherElements", &[&x, &indices], attributes);
-    let output = call.output(Form::Standard, y);
+    let output = call.output(TensorForm::Standard, y);
     let dims = input.shape().to_vec();
-    tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
+    tape.on_backward_to(input, &output, TensorForm::Standard, move |tape, dy| {
         scatter(tape, &indices, dy, &dims, axis)
     });
     Ok(output)
@@ -185,7 +185,7 @@ pub(super) fn gather_elements(tape: &mut Tape, call: &Call<'_>) -> Result<Value,
 
 /// Only supports a single index per element. The newer PyTorch exporter emits lookups along the first axis in
 /// this way.
-pub(super) fn gather_nd(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn gather_nd(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     let name = call.node.input_name(1).unwrap_or_default();
     let depth = call.source.shapes.dims(name).and_then(<[usize]>::last);
     if depth != Some(&1) || call.int("batch_dims", 0) != 0 {
@@ -197,7 +197,7 @@ pub(super) fn gather_nd(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Train
 /// Replaces elements of the first operand with the third operand. The replaced elements have no gradient, and the
 /// gradient of the third operand is gathered from their positions, which must be distinct. PyTorch's exporters emit
 /// this operator for assignments to a part of a tensor, such as the zero biases of keys in Swin v2.
-pub(super) fn scatter_nd(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn scatter_nd(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     if let Some(reduction) = call
         .node
         .text("reduction")
@@ -211,18 +211,18 @@ pub(super) fn scatter_nd(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Trai
     let x = tape.standard(&data);
     let u = tape.standard(&updates);
     let y = tape.emit.node("ScatterND", &[&x, &indices, &u], vec![]);
-    let output = call.output(Form::Standard, y);
+    let output = call.output(TensorForm::Standard, y);
     tape.on_backward(&output, move |tape, gradient| {
         let dy = tape.standard(gradient);
         if data.is_differentiable() {
             let nothing = tape.emit.scalar(0.0);
             let zeros = tape.emit.expand(&nothing, updates.shape());
             let dx = tape.emit.node("ScatterND", &[&dy, &indices, &zeros], vec![]);
-            tape.accumulate_tensor(&data, Form::Standard, dx);
+            tape.accumulate_tensor(&data, TensorForm::Standard, dx);
         }
         if updates.is_differentiable() {
             let du = tape.emit.node("GatherND", &[&dy, &indices], vec![]);
-            tape.accumulate_tensor(&updates, Form::Standard, du);
+            tape.accumulate_tensor(&updates, TensorForm::Standard, du);
         }
     });
     Ok(output)

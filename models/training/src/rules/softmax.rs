@@ -2,19 +2,19 @@
 
 use super::movement::reshaped;
 use crate::TrainingError;
-use crate::call::Call;
+use crate::call::NodeCall;
 use crate::emitter::Emitter;
-use crate::tape::{Form, Tape, Value};
+use crate::tape::{Tape, TensorForm, Value};
 use frostline_graph::build;
 
 /// Emits the gradient of the input, given the output, the gradient of the output and the axis.
 type Backward = fn(&mut Emitter, &str, &str, usize) -> String;
 
-pub(super) fn softmax(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn softmax(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     along(tape, call, "Softmax", softmax_backward)
 }
 
-pub(super) fn log_softmax(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+pub(super) fn log_softmax(tape: &mut Tape, call: &NodeCall<'_>) -> Result<Value, TrainingError> {
     along(tape, call, "LogSoftmax", |emit, y, dy, axis| {
         let shares = emit.node("Exp", &[y], vec![]);
         let total = emit.sum(dy, [axis], true);
@@ -38,7 +38,7 @@ pub(super) fn shares(tape: &mut Tape, input: Value, axis: usize) -> Value {
 /// Before operator set 13, these operators run over all axes from `axis` to the last.
 fn along(
     tape: &mut Tape,
-    call: &Call<'_>,
+    call: &NodeCall<'_>,
     operator: &str,
     backward: Backward,
 ) -> Result<Value, TrainingError> {
@@ -60,7 +60,7 @@ fn over_axis(tape: &mut Tape, input: Value, operator: &str, axis: usize, backwar
     let attributes = vec![build::int("axis", axis as i64)];
     let y = tape.emit.node(operator, &[&x], attributes);
     let output = Value::computed(input.shape(), y.clone(), &[&input]);
-    tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
+    tape.on_backward_to(input, &output, TensorForm::Standard, move |tape, dy| {
         backward(&mut tape.emit, &y, dy, axis)
     });
     output

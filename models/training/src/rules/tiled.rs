@@ -2,17 +2,17 @@
 
 use super::parts::{join, parts, split};
 use crate::TrainingError;
-use crate::call::Call;
-use crate::tape::{Form, Tape, Value};
+use crate::call::NodeCall;
+use crate::tape::{Tape, TensorForm, Value};
 
 /// Convolution of a part of the batch by `tiles`.
-pub(super) struct Part<T> {
+pub(super) struct BatchPart<T> {
     pub(super) input: Value,
     pub(super) weight: Value,
     pub(super) tiles: T,
 }
 
-impl<T> Part<T> {
+impl<T> BatchPart<T> {
     pub(super) fn images(&self) -> usize {
         self.input.batch()
     }
@@ -29,7 +29,7 @@ impl<T> Part<T> {
 /// A convolution by tiles. All functions are linear in the input and in the weight.
 pub(super) trait Tiled: 'static {
     /// Form of the weight's gradient.
-    const GRADIENT: Form;
+    const GRADIENT: TensorForm;
 
     /// Returns the number of output positions per image.
     fn outputs(&self) -> usize;
@@ -57,11 +57,11 @@ pub(super) trait Tiled: 'static {
 }
 
 /// Accumulates the gradient of the bias from the gradient of the output in `form`.
-pub(super) fn bias_gradient(tape: &mut Tape, bias: Option<Value>, gradient: &Value, form: Form) {
+pub(super) fn bias_gradient(tape: &mut Tape, bias: Option<Value>, gradient: &Value, form: TensorForm) {
     if let Some(bias) = bias.filter(Value::is_differentiable) {
         let dy = tape.tensor(gradient, form);
         let sum = tape.sum_per_channel(&dy, gradient, form);
-        tape.accumulate_tensor(&bias, Form::Standard, sum);
+        tape.accumulate_tensor(&bias, TensorForm::Standard, sum);
     }
 }
 
@@ -70,24 +70,24 @@ pub(super) fn bias_gradient(tape: &mut Tape, bias: Option<Value>, gradient: &Val
 /// several times larger than input and weight, so the backward pass computes both again.
 pub(super) fn conv<T: Clone>(
     tape: &mut Tape,
-    call: &Call<'_>,
+    call: &NodeCall<'_>,
     image_bytes: usize,
     tiles: &T,
 ) -> Result<Value, TrainingError>
 where
-    Part<T>: Tiled,
+    BatchPart<T>: Tiled,
 {
     let input = call.value(0)?;
     let weight = call.value(1)?;
     let bias = call.optional(2);
     let images = parts(input.batch(), image_bytes);
     let inputs = inputs(tape, &input, &images).into_iter();
-    let tiled = inputs.map(|input| Part {
+    let tiled = inputs.map(|input| BatchPart {
         input,
         weight: weight.clone(),
         tiles: tiles.clone(),
     });
-    let tiled: Vec<Part<T>> = tiled.collect();
+    let tiled: Vec<BatchPart<T>> = tiled.collect();
     // Emitted before `seen`, the kernels are computed after it and therefore after the preceding layers.
     // Otherwise the kernels would be in memory while those layers run.
     let kernels = tiled.first().map(|tiled| tiled.forward_kernels(tape));
@@ -103,15 +103,15 @@ where
         made.push(rows);
     }
     let rows = join(tape, made);
-    let output = call.output(Form::Rows, rows);
+    let output = call.output(TensorForm::Rows, rows);
     tape.on_backward(&output, move |tape, gradient| {
-        bias_gradient(tape, bias, gradient, Form::Rows);
+        bias_gradient(tape, bias, gradient, TensorForm::Rows);
         let rows = tape.rows(gradient);
         let gradient = tape.with_hidden_shapes(|tape| backward(tape, &tiled, &images, &rows));
         if let Some(rows) = gradient {
             let dims = [input.batch() * input.positions(), input.channels()];
             let rows = tape.emit.reshape(&rows, &dims);
-            tape.accumulate_tensor(&input, Form::Rows, rows);
+            tape.accumulate_tensor(&input, TensorForm::Rows, rows);
         }
     });
     Ok(output)
@@ -131,7 +131,7 @@ fn inputs(tape: &mut Tape, input: &Value, images: &[usize]) -> Vec<Value> {
         .map(|(part, images)| {
             let rows = tape.emit.reshape(&part, &[images * positions, channels]);
             let shape = [&[*images], input.shape().get(1..).unwrap_or_default()].concat();
-            Value::new(&shape, Form::Rows, rows, input.is_differentiable())
+            Value::new(&shape, TensorForm::Rows, rows, input.is_differentiable())
         })
         .collect()
 }
@@ -139,11 +139,11 @@ fn inputs(tape: &mut Tape, input: &Value, images: &[usize]) -> Vec<Value> {
 /// Accumulates the gradient of the weight and returns the gradient of the input, if needed. Parts run in
 /// sequence, and the gradient of the input runs before the gradient of the weight, to free memory before the
 /// next computation. For this, the gradient of the output is split into tiles twice.
-fn backward<T>(tape: &mut Tape, tiled: &[Part<T>], images: &[usize], rows: &str) -> Option<String>
+fn backward<T>(tape: &mut Tape, tiled: &[BatchPart<T>], images: &[usize], rows: &str) -> Option<String>
 where
-    Part<T>: Tiled,
+    BatchPart<T>: Tiled,
 {
-    let form = <Part<T> as Tiled>::GRADIENT;
+    let form = <BatchPart<T> as Tiled>::GRADIENT;
     let first = tiled.first()?;
     let outputs = first.outputs();
     let filters = first.filters();

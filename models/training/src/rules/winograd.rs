@@ -8,10 +8,10 @@
 //! Since all steps are linear, the backward pass consists of the transposed transforms around two such
 //! MatMuls. Activations are stored as `[positions, n, c]` to gather tiles from the first axis.
 
-use super::tiled::{self, Part, Tiled};
+use super::tiled::{self, BatchPart, Tiled};
 use crate::TrainingError;
-use crate::call::Call;
-use crate::tape::{Form, Tape, Value};
+use crate::call::NodeCall;
+use crate::tape::{Tape, TensorForm, Value};
 use crate::tiles::Tiles;
 
 /// Number of input positions in a tile. `OUTPUT_POSITIONS` is the number of output positions, `TAPS` the number of kernel
@@ -34,7 +34,7 @@ const KERNEL: [[f64; 3]; 4] = [
 ];
 const OUTPUT: [[f64; 4]; 2] = [[1.0, 1.0, 1.0, 0.0], [0.0, 1.0, -1.0, -1.0]];
 
-pub(super) fn conv(tape: &mut Tape, call: &Call<'_>, tiles: Tiles) -> Result<Value, TrainingError> {
+pub(super) fn conv(tape: &mut Tape, call: &NodeCall<'_>, tiles: Tiles) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
     let weight = call.value(1)?;
     // Tiles contain 16 input positions and 16 products.
@@ -43,7 +43,7 @@ pub(super) fn conv(tape: &mut Tape, call: &Call<'_>, tiles: Tiles) -> Result<Val
     tiled::conv(tape, call, image_bytes, &tiles)
 }
 
-impl Part<Tiles> {
+impl BatchPart<Tiles> {
     /// Returns the number of tiles in all images.
     fn columns(&self) -> usize {
         self.tiles.count() * self.images()
@@ -70,8 +70,8 @@ impl Part<Tiles> {
     }
 }
 
-impl Tiled for Part<Tiles> {
-    const GRADIENT: Form = Form::Taps;
+impl Tiled for BatchPart<Tiles> {
+    const GRADIENT: TensorForm = TensorForm::Taps;
 
     fn outputs(&self) -> usize {
         self.tiles.outputs()

@@ -1,7 +1,7 @@
 //! Connection to a host's admin interface, and explanations of connection errors.
 
-use crate::arguments::Admin;
-use crate::hints::{Hinted, Step};
+use crate::arguments::AdminFlags;
+use crate::hints::{Hinted, NextStep};
 use anyhow::{Result, anyhow, bail};
 use frostline_client::{AdminClient, ClientError, Token, Trust};
 use frostline_job::flags::missing;
@@ -9,7 +9,7 @@ use frostline_wire::ErrorBody;
 use serde_json::Value;
 
 /// Connects to the local socket, or over TLS to a remote host.
-pub(super) fn client(flags: &Admin) -> Result<AdminClient> {
+pub(super) fn client(flags: &AdminFlags) -> Result<AdminClient> {
     let certificate = &flags.client_certificate;
     let key = &flags.client_key;
     let (Some(url), Some(token_file)) = (&flags.host, &flags.token_file) else {
@@ -41,7 +41,7 @@ pub(super) fn explained(error: anyhow::Error, remote: bool) -> anyhow::Error {
         Ok(error) if remote && may_require_certificate(&error) => {
             let certificate = [("client_certificate", Value::Null), ("client_key", Value::Null)];
             let error = anyhow::Error::from(error).context("the host may require a client certificate");
-            Hinted::wrap(error, vec![Step::set_all(certificate)])
+            Hinted::wrap(error, vec![NextStep::set_all(certificate)])
         }
         Ok(ClientError::Unreachable { host, reason }) if remote => anyhow!(
             "no host accepts admins at {host}; compare the address with the host's setting `admin_listen`, and check \
@@ -52,7 +52,7 @@ pub(super) fn explained(error: anyhow::Error, remote: bool) -> anyhow::Error {
                 "no host answers at {host}; the socket of a host is admin.sock in its local directory unless configured \
                  otherwise: {reason}"
             );
-            Hinted::wrap(error, vec![Step::set("socket", Value::Null)])
+            Hinted::wrap(error, vec![NextStep::set("socket", Value::Null)])
         }
         Ok(ClientError::Refused { class, message, .. }) => ErrorBody { class, message }.into(),
         Ok(ClientError::Silent { seconds, .. }) => anyhow!("the host did not answer for {seconds} s"),

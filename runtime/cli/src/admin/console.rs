@@ -1,6 +1,6 @@
 //! Confirmations and results on the terminal.
 
-use crate::hints::{Hinted, Step};
+use crate::hints::{Hinted, NextStep};
 use crate::output::{print_result, stderr};
 use anyhow::{Result, anyhow, bail};
 use std::io::{IsTerminal, Write};
@@ -15,7 +15,7 @@ pub(super) fn confirm(yes: bool, question: &str) -> Result<()> {
     }
     if !std::io::stdin().is_terminal() {
         let error = anyhow!("{question} There is no terminal for the answer");
-        return Err(Hinted::wrap(error, vec![Step::set("yes", true)]));
+        return Err(Hinted::wrap(error, vec![NextStep::set("yes", true)]));
     }
     write!(stderr(), "{question} [y/N] ")?;
     let mut answer = String::new();

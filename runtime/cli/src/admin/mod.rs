@@ -10,7 +10,7 @@ mod tenant;
 mod uploads;
 mod usage;
 
-use crate::arguments::{Admin, AdminCommand};
+use crate::arguments::{AdminCommand, AdminFlags};
 use anyhow::{Result, bail};
 use client::{client, explained};
 use tokio_util::sync::CancellationToken;
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) const ADMIN_SOCKET: &str = "admin.sock";
 
 /// Runs the command. A signal immediately ends requests and displays, but not a change of a state without a host.
-pub(crate) async fn run(flags: Admin, json: bool, stop: &CancellationToken) -> Result<()> {
+pub(crate) async fn run(flags: AdminFlags, json: bool, stop: &CancellationToken) -> Result<()> {
     if let AdminCommand::State(command) = flags.command {
         return state::run(command, json).await;
     }
@@ -29,7 +29,7 @@ pub(crate) async fn run(flags: Admin, json: bool, stop: &CancellationToken) -> R
     }
 }
 
-async fn request(flags: Admin, json: bool) -> Result<()> {
+async fn request(flags: AdminFlags, json: bool) -> Result<()> {
     let client = client(&flags)?;
     let remote = flags.host.is_some();
     let done = match flags.command {

@@ -1,7 +1,7 @@
 //! `frostline admin state`, which backs up and restores the state of hosts. No host is contacted.
 
 use super::console::confirm;
-use crate::arguments::{HostStores, State};
+use crate::arguments::{HostStores, StateCommand};
 use crate::output::{bytes, print_json};
 use anyhow::{Context, Result, bail};
 use frostline_server::{
@@ -10,19 +10,19 @@ use frostline_server::{
 use rustix::fs::Mode;
 use serde::Serialize;
 
-pub(super) async fn run(command: State, json: bool) -> Result<()> {
+pub(super) async fn run(command: StateCommand, json: bool) -> Result<()> {
     // Only the owner may read backups, because they contain models and token hashes.
     rustix::process::umask(Mode::from_raw_mode(0o077));
     match command {
-        State::Backup { state, to, stores } => {
+        StateCommand::Backup { state, to, stores } => {
             let report = back_up_state(&place(&state)?, &place(&to)?, &read_stores(&stores)?).await?;
             show(&report, &report, &format!("backed up {state} to {to}"), json)
         }
-        State::Verify { state, stores } => {
+        StateCommand::Verify { state, stores } => {
             let report = verify_state(&place(&state)?, &read_stores(&stores)?).await?;
             show(&report, &report, &format!("verified {state}"), json)
         }
-        State::Restore {
+        StateCommand::Restore {
             backup,
             state,
             tokens,

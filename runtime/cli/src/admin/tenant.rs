@@ -1,7 +1,7 @@
 //! `frostline admin tenant`, which manages tenants, their data roots and their tokens.
 
 use super::console::confirm;
-use crate::arguments::{Tenant, TenantName};
+use crate::arguments::{TenantCommand, TenantName};
 use crate::host::data_url;
 use crate::output::{print_json, print_list, print_table, stdout};
 use anyhow::Result;
@@ -10,9 +10,9 @@ use frostline_job::utc;
 use frostline_wire::{GivenToken, NewTenant, NewToken, Removal, Revoked, TenantChange, TenantInfo};
 use std::io::Write as _;
 
-pub(super) async fn run(client: &AdminClient, command: Tenant, json: bool) -> Result<()> {
+pub(super) async fn run(client: &AdminClient, command: TenantCommand, json: bool) -> Result<()> {
     match command {
-        Tenant::Add {
+        TenantCommand::Add {
             name,
             data,
             unchecked,
@@ -26,9 +26,9 @@ pub(super) async fn run(client: &AdminClient, command: Tenant, json: bool) -> Re
             };
             show_token(&client.post("/v1/tenants", &new).await?, json)
         }
-        Tenant::List => list(client, json).await,
-        Tenant::Show(TenantName { name }) => show(&client.get(&path(&name), &[]).await?, json),
-        Tenant::Set {
+        TenantCommand::List => list(client, json).await,
+        TenantCommand::Show(TenantName { name }) => show(&client.get(&path(&name), &[]).await?, json),
+        TenantCommand::Set {
             name,
             data,
             unchecked,
@@ -40,7 +40,7 @@ pub(super) async fn run(client: &AdminClient, command: Tenant, json: bool) -> Re
             };
             apply(client, &name, &change, json).await
         }
-        Tenant::Rotate {
+        TenantCommand::Rotate {
             name,
             expires,
             others,
@@ -52,15 +52,15 @@ pub(super) async fn run(client: &AdminClient, command: Tenant, json: bool) -> Re
             let path = format!("{}/tokens", path(&name));
             show_token(&client.post(&path, &new).await?, json)
         }
-        Tenant::Revoke { name, id } => {
+        TenantCommand::Revoke { name, id } => {
             let path = format!("{}/tokens/{id}", path(&name));
             let revoked = client.delete_for(&path, &[]).await?;
             show_revoked(&name, &revoked, json)
         }
-        Tenant::Disable(TenantName { name }) => disable(client, &name, true, json).await,
-        Tenant::Enable(TenantName { name }) => disable(client, &name, false, json).await,
-        Tenant::Remove { name, erase, yes } => remove(client, &name, erase, yes, json).await,
-        Tenant::Restore(TenantName { name }) => {
+        TenantCommand::Disable(TenantName { name }) => disable(client, &name, true, json).await,
+        TenantCommand::Enable(TenantName { name }) => disable(client, &name, false, json).await,
+        TenantCommand::Remove { name, erase, yes } => remove(client, &name, erase, yes, json).await,
+        TenantCommand::Restore(TenantName { name }) => {
             let change = TenantChange {
                 removed: Some(false),
                 ..TenantChange::default()

@@ -2,7 +2,7 @@
 //! models.
 
 use super::console::{confirm, done};
-use crate::arguments::{GuestAdmin, GuestName, InterfaceFlags, ModelAdmin, OfTenant, OwnUpload, Upload};
+use crate::arguments::{GuestAdmin, GuestName, InterfaceFlags, ModelAdmin, OfTenant, OwnUpload, UploadName};
 use crate::output::{bytes, print_json, print_list, print_table};
 use crate::train::read_model;
 use anyhow::{Context, Result};
@@ -38,8 +38,8 @@ pub(super) async fn model(client: &AdminClient, command: ModelAdmin, json: bool)
         ModelAdmin::List(OfTenant { tenant }) => list(client, "model", tenant, json).await,
         ModelAdmin::Remove { model, yes } => {
             let (name, path, whose) = match &model {
-                Upload::Own(model) => (model.to_string(), own("model", model), ""),
-                Upload::Shared(name) => (
+                UploadName::Own(model) => (model.to_string(), own("model", model), ""),
+                UploadName::Shared(name) => (
                     name.clone(),
                     format!("/v1/models/{name}"),
                     " (shared by all tenants)",

@@ -1,6 +1,6 @@
 //! `frostline admin usage`, which shows the resource usage of tenants as a table, CSV or JSON.
 
-use crate::arguments::Usage as UsageFlags;
+use crate::arguments::UsageFlags;
 use crate::output::{bytes, print_each, print_table, stdout};
 use anyhow::{Result, bail};
 use chrono::{DateTime, Datelike, Utc};

@@ -1,8 +1,8 @@
 //! Arguments of `frostline admin`.
 
 use super::interface::InterfaceFlags;
-use super::state::State;
-use super::upload::{OwnUpload, Upload, upload_name};
+use super::state::StateCommand;
+use super::upload::{OwnUpload, UploadName, upload_name};
 use chrono::NaiveDate;
 use clap::{Args, Subcommand};
 use frostline_wire::{QuotaKey, QuotaUnit, UnknownQuota};
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 /// Connects to a host on this machine over a Unix socket. The permissions of the socket file control access.
 /// With --host, connects to a remote host that accepts admins (`serve --admin-listen`).
 #[derive(Debug, Args)]
-pub(crate) struct Admin {
+pub(crate) struct AdminFlags {
     /// Path of the host's Unix socket
     #[arg(
         long,
@@ -49,7 +49,7 @@ pub(crate) struct Admin {
 pub(crate) enum AdminCommand {
     /// Manage tenants, their data roots and their tokens
     #[command(subcommand)]
-    Tenant(Tenant),
+    Tenant(TenantCommand),
     /// Show and change the quotas of a tenant
     #[command(subcommand)]
     Quota(Quota),
@@ -64,7 +64,7 @@ pub(crate) enum AdminCommand {
     Job(JobAdmin),
     /// Back up, verify and restore the state that hosts share
     #[command(subcommand)]
-    State(State),
+    State(StateCommand),
     /// Show the current activity on all hosts of the state, refreshed every second
     #[command(after_help = "Examples:\n  frostline admin top --once --json\n  frostline admin top --jobs")]
     Top {
@@ -95,7 +95,7 @@ pub(crate) enum AdminCommand {
         name: Option<String>,
     },
     /// Show the resource usage of tenants on all hosts that share the state
-    Usage(Usage),
+    Usage(UsageFlags),
     /// Show the audit log of all hosts that share the state
     #[command(after_help = "Example:\n  frostline admin audit --tenant acme --limit 20")]
     Audit {
@@ -131,7 +131,7 @@ pub(crate) enum JobAdmin {
 #[command(
     after_help = "Examples:\n  frostline admin usage\n  frostline admin usage --from 2026-11-01 --to 2026-11-30 --csv > november.csv"
 )]
-pub(crate) struct Usage {
+pub(crate) struct UsageFlags {
     /// Show only this tenant
     #[arg(long, value_name = "NAME")]
     pub(crate) tenant: Option<String>,
@@ -232,7 +232,7 @@ pub(crate) enum ModelAdmin {
     Remove {
         /// Tenant and name of the model, or just the name for a shared model
         #[arg(value_name = "[TENANT/]NAME")]
-        model: Upload,
+        model: UploadName,
         /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
@@ -240,7 +240,7 @@ pub(crate) enum ModelAdmin {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Tenant {
+pub(crate) enum TenantCommand {
     /// Add a tenant and print its token, which is shown only once
     #[command(
         after_help = "Example:\n  frostline admin tenant add acme --data s3://photos/acme --expires 30d"

@@ -15,7 +15,7 @@ Examples:
   frostline doctor
   frostline doctor --host https://store:8443 --token-file token --data s3://photos/clothing
   frostline doctor --config /etc/frostline/host.toml --device cuda:0")]
-pub(crate) struct Doctor {
+pub(crate) struct DoctorFlags {
     #[command(flatten)]
     pub(crate) host: HostList,
     /// Check access to these images from the hosts, or from this machine without --host

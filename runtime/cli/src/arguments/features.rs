@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 /// Size and location of the feature cache.
 #[derive(Debug, Args)]
-pub(crate) struct FeatureCache {
+pub(crate) struct CacheFlags {
     /// Maximum size of the feature cache on disk (off disables the cache). Cached features are reused by
     /// later epochs, jobs and extractions [default: half of the free disk space]
     #[arg(
@@ -22,7 +22,7 @@ pub(crate) struct FeatureCache {
     place: FeaturePlace,
 }
 
-impl FeatureCache {
+impl CacheFlags {
     /// Opens the cache. Returns `None` if the cache is off or no folder is known.
     pub(crate) fn open(&self) -> Option<Cache> {
         feature_cache(self.feature_cache, self.place.feature_folder.as_deref())

@@ -2,7 +2,7 @@
 
 use super::guest::Authoring;
 use super::interface::InterfaceFlags;
-use crate::host::Access;
+use crate::host::HostAccess;
 use clap::{Args, Subcommand};
 use frostline_job::flags::{GivenFlags, named};
 use frostline_job::{HostList, PixelFlags, PrefixPrecision};
@@ -22,7 +22,7 @@ Examples:
   frostline serve --config host.toml --check
   frostline serve --data s3://photos/acme --state /var/lib/frostline --token-file /etc/frostline/token --listen 127.0.0.1:8080
   frostline serve --config host.toml --listen 0.0.0.0:7433 --tls-certificate cert.pem --tls-key key.pem")]
-pub(crate) struct Serve {
+pub(crate) struct ServeFlags {
     /// Configuration file
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -121,7 +121,7 @@ fn isolation(text: &str) -> Result<Isolation, String> {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Guest {
+pub(crate) enum GuestCommand {
     #[command(flatten)]
     Authoring(Authoring),
     /// Upload a guest
@@ -181,7 +181,7 @@ Examples:
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Model {
+pub(crate) enum ModelCommand {
     /// Show the cuts of a model
     ///
     /// The columns are name, module, shape, bytes per image, share of compute, whether the following layers
@@ -206,7 +206,7 @@ Examples:
 Examples:
   frostline model quantize resnet18.onnx --freeze layer4.0 --data ./photos --out resnet18-int8.onnx
   frostline model quantize vit.onnx --data s3://photos/clothing --host http://store:8080 --token-file token --out vit-int8.onnx")]
-    Quantize(Box<Quantize>),
+    Quantize(Box<QuantizeFlags>),
     /// List your models on a host and the shared models
     #[command(after_help = "Example:\n  frostline model list --host http://store:8080 --token-file token")]
     List {
@@ -217,7 +217,7 @@ Examples:
 
 /// Arguments of `frostline model quantize`.
 #[derive(Debug, Args)]
-pub(crate) struct Quantize {
+pub(crate) struct QuantizeFlags {
     /// ONNX file of the network
     pub(crate) model: PathBuf,
     #[command(flatten)]
@@ -295,8 +295,8 @@ pub(crate) struct RemoteHost {
 }
 
 impl HostFlags {
-    pub(crate) fn access(&self) -> Access<'_> {
-        Access::running(
+    pub(crate) fn access(&self) -> HostAccess<'_> {
+        HostAccess::running(
             self.host.as_slice(),
             self.token_file.as_deref(),
             self.ca.as_deref(),
@@ -305,14 +305,14 @@ impl HostFlags {
 }
 
 impl RemoteHosts {
-    pub(crate) fn access(&self) -> Access<'_> {
-        Access::running(&self.host, Some(&self.token_file), self.ca.as_deref())
+    pub(crate) fn access(&self) -> HostAccess<'_> {
+        HostAccess::running(&self.host, Some(&self.token_file), self.ca.as_deref())
     }
 }
 
 impl RemoteHost {
-    pub(crate) fn access(&self) -> Access<'_> {
+    pub(crate) fn access(&self) -> HostAccess<'_> {
         let host = std::slice::from_ref(&self.host);
-        Access::running(host, Some(&self.token_file), self.ca.as_deref())
+        HostAccess::running(host, Some(&self.token_file), self.ca.as_deref())
     }
 }

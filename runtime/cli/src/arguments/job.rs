@@ -1,6 +1,6 @@
 //! Arguments of the commands that need a network and images.
 
-use super::features::FeatureCache;
+use super::features::CacheFlags;
 use super::host::HostFlags;
 use super::interface::InterfaceFlags;
 use super::sweep::Sweep;
@@ -34,7 +34,7 @@ Examples:
   frostline train --model resnet18.onnx --data s3://photos/clothing --host http://store-1:8080 --host http://store-2:8080 \\
       --token-file token --freeze layer4.0 --out tuned.onnx
   frostline train --resume runs/20261123-101500-resnet18     # where Ctrl-C, a kill or an error ended it")]
-pub(crate) struct Train {
+pub(crate) struct TrainFlags {
     #[command(flatten)]
     pub(crate) job: JobFlags,
     /// Try several values for a setting of the recipe or for freeze, such as lr=0.1,0.03,0.01. Repeat the
@@ -85,7 +85,7 @@ Examples:
   frostline plan --model resnet18.onnx --freeze layer4.0 --data s3://photos/clothing --host http://store:8080 --token-file token
   frostline plan --model resnet18.onnx --data ./photos --json > measured.json
   frostline plan --simulate measured.json --policy hapi-time --link-bytes-per-second 12500000 --plot speed-up.svg")]
-pub(crate) struct Plan {
+pub(crate) struct PlanFlags {
     #[command(flatten)]
     pub(crate) job: JobFlags,
     /// Plan with measurements from a JSON file (see --json) without host or data. Settings in the file, such
@@ -113,7 +113,7 @@ Examples:
   frostline eval --model tuned.onnx --data ./photos
   frostline eval --model tuned.onnx --data s3://photos/clothing --host http://store:8080 --token-file token --predictions predictions.csv
   frostline eval --model tuned.onnx --data ./scans --guest own_pixels.wasm")]
-pub(crate) struct Eval {
+pub(crate) struct EvalFlags {
     #[command(flatten)]
     pub(crate) inputs: Inputs,
     /// Measure this part of the data
@@ -161,7 +161,7 @@ Examples:
   frostline predict --model tuned.onnx cat.jpg dog.png
   frostline predict --model tuned.onnx ./photos --top 1
   frostline predict --model tuned.onnx ./photos --json > said.jsonl")]
-pub(crate) struct Predict {
+pub(crate) struct PredictFlags {
     /// Images, or folders to search recursively in order of file names
     #[arg(value_name = "PATH", required = true)]
     pub(crate) paths: Vec<PathBuf>,
@@ -198,7 +198,7 @@ pub(crate) struct Predict {
 Examples:
   frostline profile --model resnet18.onnx --data ./photos --plot resnet18.svg
   frostline profile --model resnet18.onnx --freeze layer4.0 --data s3://photos/clothing --host http://store:8080 --token-file token")]
-pub(crate) struct Profile {
+pub(crate) struct ProfileFlags {
     #[command(flatten)]
     pub(crate) inputs: Inputs,
     /// Last cut to measure [default: the last cut before the classifier]
@@ -229,7 +229,7 @@ Examples:
   frostline extract --model resnet18.onnx --data ./photos --cut layer4.0 --out features.parquet
   frostline extract --model resnet18.onnx --data s3://photos/clothing --host http://store:8080 --token-file token --out features.arrow
   duckdb -c \"select label, count(*) from 'features.parquet' group by label\"")]
-pub(crate) struct Extract {
+pub(crate) struct ExtractFlags {
     #[command(flatten)]
     pub(crate) inputs: Inputs,
     /// Extract the output of this tensor or module, see `frostline model show`. Several names, separated by
@@ -267,7 +267,7 @@ pub(crate) struct Extract {
     #[arg(long, value_name = "DEVICE", default_value = "cpu", conflicts_with = "host")]
     pub(crate) device: String,
     #[command(flatten)]
-    pub(crate) cache: FeatureCache,
+    pub(crate) cache: CacheFlags,
     #[command(flatten)]
     pub(crate) pixels: GivenFlags<PixelFlags>,
     #[command(flatten)]

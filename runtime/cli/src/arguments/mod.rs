@@ -18,21 +18,25 @@ mod upload;
 
 use addresses::refuse_secrets;
 pub(crate) use admin::{
-    Admin, AdminCommand, GuestAdmin, GuestName, JobAdmin, ModelAdmin, OfTenant, Quota, Tenant, TenantName,
-    Usage,
+    AdminCommand, AdminFlags, GuestAdmin, GuestName, JobAdmin, ModelAdmin, OfTenant, Quota, TenantCommand,
+    TenantName, UsageFlags,
 };
 pub(crate) use compile::{COMPILE_GUEST, CompileGuest, REQUIRE_WALLS};
-pub(crate) use doctor::Doctor;
+pub(crate) use doctor::DoctorFlags;
 pub(crate) use features::CacheCommand;
 pub(crate) use guest::{Authoring, BuildGuest, CheckGuest, Language, NewGuest, RunGuest};
-pub(crate) use host::{Guest, HostFlags, Model, Quantize, RemoteHost, RemoteHosts, Serve};
+pub(crate) use host::{
+    GuestCommand, HostFlags, ModelCommand, QuantizeFlags, RemoteHost, RemoteHosts, ServeFlags,
+};
 pub(crate) use interface::InterfaceFlags;
-pub(crate) use job::{Eval, Extract, Inputs, JobFlags, Plan, Predict, Profile, Train};
+pub(crate) use job::{
+    EvalFlags, ExtractFlags, Inputs, JobFlags, PlanFlags, PredictFlags, ProfileFlags, TrainFlags,
+};
 pub(crate) use onnxruntime::OnnxRuntime;
-pub(crate) use report::{Report, Runs};
-pub(crate) use state::{HostStores, State};
+pub(crate) use report::{ReportFlags, RunsFlags};
+pub(crate) use state::{HostStores, StateCommand};
 pub(crate) use sweep::Sweep;
-pub(crate) use upload::{OwnUpload, Upload};
+pub(crate) use upload::{OwnUpload, UploadName};
 
 use clap::{CommandFactory, Error, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
@@ -85,25 +89,25 @@ impl Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Train(Train),
-    Plan(Plan),
-    Eval(Eval),
-    Predict(Predict),
-    Profile(Profile),
-    Extract(Extract),
-    Report(Report),
-    Runs(Runs),
-    Serve(Serve),
+    Train(TrainFlags),
+    Plan(PlanFlags),
+    Eval(EvalFlags),
+    Predict(PredictFlags),
+    Profile(ProfileFlags),
+    Extract(ExtractFlags),
+    Report(ReportFlags),
+    Runs(RunsFlags),
+    Serve(ServeFlags),
     /// Create, build, check and run guests, or manage guests on a host
     #[command(subcommand)]
-    Guest(Guest),
+    Guest(GuestCommand),
     /// Show models and their cuts
     #[command(subcommand)]
-    Model(Model),
+    Model(ModelCommand),
     #[command(subcommand)]
     Cache(CacheCommand),
-    Admin(Admin),
-    Doctor(Doctor),
+    Admin(AdminFlags),
+    Doctor(DoctorFlags),
     #[command(subcommand, name = "onnxruntime")]
     OnnxRuntime(OnnxRuntime),
     #[command(name = COMPILE_GUEST, hide = true)]

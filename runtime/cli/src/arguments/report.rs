@@ -12,7 +12,7 @@ use std::path::PathBuf;
 Examples:
   frostline report runs/2026-11-23T10-00-00-clothing
   frostline report runs/*-clothing --out clothing.html")]
-pub(crate) struct Report {
+pub(crate) struct ReportFlags {
     /// Folders of the runs or sweeps
     #[arg(value_name = "RUN", required = true)]
     pub(crate) runs: Vec<PathBuf>,
@@ -27,7 +27,7 @@ pub(crate) struct Report {
 Examples:
   frostline runs
   frostline runs ./experiments --json")]
-pub(crate) struct Runs {
+pub(crate) struct RunsFlags {
     /// Folder that contains the runs
     #[arg(value_name = "DIR", default_value = "runs")]
     pub(crate) folder: PathBuf,

@@ -5,7 +5,7 @@ use frostline_server::RestoredTokens;
 use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum State {
+pub(crate) enum StateCommand {
     /// Back up a state while hosts are running, or update an earlier backup
     #[command(after_help = "Example:\n  frostline admin state backup s3://hosts/state /backup/frostline")]
     Backup {

@@ -16,7 +16,7 @@ pub(crate) struct Sweep {
 
 /// Parser for the flags of a job.
 #[derive(Parser)]
-struct Settings {
+struct SettingsParser {
     #[command(flatten)]
     given: GivenFlags<JobSpec>,
 }
@@ -65,7 +65,8 @@ impl Sweep {
     pub(crate) fn set(&self, job: &mut JobSpec, value: &str) -> Result<(), String> {
         job.validation_seed = Some(job.division_seed());
         let flag = format!("--{}={value}", self.setting.replace('_', "-"));
-        let settings = Settings::try_parse_from(["frostline", &flag]).map_err(|error| first_line(&error))?;
+        let settings =
+            SettingsParser::try_parse_from(["frostline", &flag]).map_err(|error| first_line(&error))?;
         settings.given.overlay(job).map_err(|error| first_line(&error))
     }
 }

@@ -15,7 +15,7 @@ pub(crate) struct OwnUpload {
 
 /// A model of a tenant, or a shared model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Upload {
+pub(crate) enum UploadName {
     Own(OwnUpload),
     Shared(String),
 }
@@ -34,7 +34,7 @@ impl FromStr for OwnUpload {
     }
 }
 
-impl FromStr for Upload {
+impl FromStr for UploadName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -83,8 +83,8 @@ mod tests {
         };
         assert_eq!("acme/prefix-1.0".parse(), Ok(own.clone()));
         assert_eq!(own.to_string(), "acme/prefix-1.0");
-        assert_eq!("acme/prefix-1.0".parse(), Ok(Upload::Own(own)));
-        assert_eq!("resnet18".parse(), Ok(Upload::Shared("resnet18".to_owned())));
+        assert_eq!("acme/prefix-1.0".parse(), Ok(UploadName::Own(own)));
+        assert_eq!("resnet18".parse(), Ok(UploadName::Shared("resnet18".to_owned())));
         assert!(
             "resnet18"
                 .parse::<OwnUpload>()
@@ -103,8 +103,8 @@ mod tests {
             "_shared/a",
             "a b",
         ] {
-            assert!(bad.parse::<Upload>().is_err(), "{bad}");
+            assert!(bad.parse::<UploadName>().is_err(), "{bad}");
         }
-        assert!("x".repeat(64).parse::<Upload>().is_err());
+        assert!("x".repeat(64).parse::<UploadName>().is_err());
     }
 }

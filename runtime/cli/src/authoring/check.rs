@@ -13,7 +13,7 @@ const MODEL: &str = "model";
 
 /// Result of one check.
 #[derive(Debug, Serialize)]
-struct Check {
+struct GuestCheck {
     check: &'static str,
     ok: bool,
     detail: String,
@@ -21,14 +21,14 @@ struct Check {
 
 /// Check results for a guest, in the same order as on a host.
 #[derive(Debug, Default, Serialize)]
-struct Verdict {
+struct GuestVerdict {
     bytes: u64,
     sha256: Option<String>,
     imports: Vec<String>,
     description: Option<Description>,
     /// Problem that does not prevent an upload but causes refused calls when the guest runs.
     warning: Option<&'static str>,
-    checks: Vec<Check>,
+    checks: Vec<GuestCheck>,
 }
 
 /// Prints the results.
@@ -53,11 +53,11 @@ pub(super) async fn run(flags: &CheckGuest, json: bool) -> Result<()> {
 
 /// Runs the upload checks of the guest and, if given, of the model, then calls `describe` with the model.
 /// Stops at the first failure, which is part of the result.
-async fn judge(guest: Vec<u8>, model: Option<&LocalModel>, parameters: &str) -> Result<Verdict> {
+async fn judge(guest: Vec<u8>, model: Option<&LocalModel>, parameters: &str) -> Result<GuestVerdict> {
     let config = SandboxConfig::default();
-    let mut verdict = Verdict {
+    let mut verdict = GuestVerdict {
         bytes: guest.len() as u64,
-        ..Verdict::default()
+        ..GuestVerdict::default()
     };
     let size = format!(
         "{} of {}",
@@ -101,12 +101,12 @@ async fn judge(guest: Vec<u8>, model: Option<&LocalModel>, parameters: &str) -> 
     Ok(verdict)
 }
 
-impl Verdict {
+impl GuestVerdict {
     /// Adds the result of a check with the text for users, and returns true if it was successful.
     fn add(&mut self, check: &'static str, result: Result<String, String>) -> bool {
         let ok = result.is_ok();
         let (Ok(detail) | Err(detail)) = result;
-        self.checks.push(Check { check, ok, detail });
+        self.checks.push(GuestCheck { check, ok, detail });
         ok
     }
 
@@ -154,7 +154,7 @@ fn in_words(description: &Description, cuts: usize) -> String {
     )
 }
 
-fn show(verdict: &Verdict, file: &Path, json: bool) -> Result<()> {
+fn show(verdict: &GuestVerdict, file: &Path, json: bool) -> Result<()> {
     if json {
         let accepted = verdict.checks.iter().all(|check| check.ok);
         let mut object = serde_json::to_value(verdict)?;

@@ -1,6 +1,6 @@
 use super::starter;
 use crate::arguments::{Language, NewGuest};
-use crate::hints::{Hinted, Step};
+use crate::hints::{Hinted, NextStep};
 use crate::output::print_result;
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
@@ -49,7 +49,7 @@ fn check_folder(folder: &Path) -> Result<()> {
         Ok(true) => Ok(()),
         Ok(false) => {
             let error = anyhow!("the folder {} is not empty", folder.display());
-            Err(Hinted::wrap(error, vec![Step::set("path", Value::Null)]))
+            Err(Hinted::wrap(error, vec![NextStep::set("path", Value::Null)]))
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error).with_context(|| format!("cannot use the folder {}", folder.display())),

@@ -16,22 +16,22 @@ const SHOWN: usize = 6;
 
 /// Result of a call.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct CallReport {
     /// Name and version from the guest's description.
     guest: String,
     sha256: String,
     split: String,
     dtype: DType,
     shape: Vec<usize>,
-    rows: Vec<Row>,
-    failed: Vec<Failed>,
+    rows: Vec<ActivationSummary>,
+    failed: Vec<FailedSample>,
     seconds: Seconds,
     limits: Vec<Used>,
 }
 
 /// Activation of a sample.
 #[derive(Debug, Serialize)]
-struct Row {
+struct ActivationSummary {
     key: String,
     /// The first values.
     values: Vec<f32>,
@@ -42,7 +42,7 @@ struct Row {
 
 /// A failed sample and the error.
 #[derive(Debug, Serialize)]
-struct Failed {
+struct FailedSample {
     key: String,
     code: OpErrorCode,
     message: String,
@@ -115,7 +115,7 @@ pub(super) async fn run(flags: &RunGuest, json: bool) -> Result<()> {
 }
 
 /// Runs a call in the sandbox and the engine like a host.
-pub(super) async fn extract(flags: &RunGuest) -> Result<(Report, Extracted)> {
+pub(super) async fn extract(flags: &RunGuest) -> Result<(CallReport, Extracted)> {
     let bytes = read_guest(&flags.file)?;
     let model = LocalModel::read(&flags.model, &flags.interface)?;
     let split = match &flags.split {
@@ -142,13 +142,13 @@ pub(super) async fn extract(flags: &RunGuest) -> Result<(Report, Extracted)> {
     let extracted = guest.extract(&samples, &call, context).await?;
     let took = started.elapsed();
 
-    let failed = extracted.failed.iter().map(|failure| Failed {
+    let failed = extracted.failed.iter().map(|failure| FailedSample {
         key: flags.keys.get(failure.index).cloned().unwrap_or_default(),
         code: failure.error.code,
         message: failure.error.message.clone(),
     });
     let milliseconds = u64::try_from(took.as_millis()).context("the call took too long to count")?;
-    let report = Report {
+    let report = CallReport {
         guest: format!("{} {}", description.name, description.version),
         sha256: guest.sha256().to_owned(),
         split,
@@ -167,7 +167,7 @@ pub(super) async fn extract(flags: &RunGuest) -> Result<(Report, Extracted)> {
 }
 
 /// Returns the activations of the successful samples.
-fn rows(keys: &[String], extracted: &Extracted) -> Result<Vec<Row>> {
+fn rows(keys: &[String], extracted: &Extracted) -> Result<Vec<ActivationSummary>> {
     let values = extracted
         .activations
         .as_f32()
@@ -182,7 +182,7 @@ fn rows(keys: &[String], extracted: &Extracted) -> Result<Vec<Row>> {
     Ok(good
         .into_iter()
         .zip(values.chunks(width))
-        .map(|(key, values)| Row {
+        .map(|(key, values)| ActivationSummary {
             key: key.clone(),
             values: values.iter().copied().take(SHOWN).collect(),
             min: values.iter().copied().fold(f32::INFINITY, f32::min),
@@ -218,7 +218,7 @@ fn used(usage: Usage, memory: usize, limits: &Limits, milliseconds: u64) -> Vec<
     .into()
 }
 
-fn show(report: &Report) -> Result<()> {
+fn show(report: &CallReport) -> Result<()> {
     let shape: Vec<String> = report.shape.iter().map(usize::to_string).collect();
     say!("{}  sha256:{}", report.guest, report.sha256);
     say!("split {}: {} {}", report.split, report.dtype, shape.join("x"));

@@ -1,4 +1,4 @@
-use crate::hints::{CommandLine, Step};
+use crate::hints::{CommandLine, NextStep};
 use crate::output::stdout;
 use serde::Serialize;
 use std::io::{self, Write};
@@ -6,7 +6,7 @@ use std::io::{self, Write};
 /// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum State {
+pub(super) enum CheckState {
     Works,
     Fails,
     /// The check was not run.
@@ -17,7 +17,7 @@ pub(super) enum State {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) check: &'static str,
-    pub(super) state: State,
+    pub(super) state: CheckState,
     pub(super) found: String,
     /// Suggested fix or next step.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -28,7 +28,7 @@ impl Finding {
     pub(super) fn works(check: &'static str, found: impl Into<String>) -> Self {
         Self {
             check,
-            state: State::Works,
+            state: CheckState::Works,
             found: found.into(),
             advice: None,
         }
@@ -36,7 +36,7 @@ impl Finding {
 
     pub(super) fn fails(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
         Self {
-            state: State::Fails,
+            state: CheckState::Fails,
             advice: Some(advice.into()),
             ..Self::works(check, found)
         }
@@ -44,13 +44,13 @@ impl Finding {
 
     pub(super) fn skipped(check: &'static str, found: impl Into<String>) -> Self {
         Self {
-            state: State::Skipped,
+            state: CheckState::Skipped,
             ..Self::works(check, found)
         }
     }
 
     /// Appends `step` to the advice, if the command line of this process can be changed like that.
-    pub(super) fn or(self, step: &Step) -> Self {
+    pub(super) fn or(self, step: &NextStep) -> Self {
         let step = CommandLine::of_process().text(step);
         let advice: Vec<String> = self.advice.into_iter().chain(step).collect();
         Self {
@@ -65,9 +65,9 @@ pub(super) fn show(findings: &[Finding]) -> io::Result<()> {
     let mut stdout = stdout();
     for finding in findings {
         let state = match finding.state {
-            State::Works => "works",
-            State::Fails => "FAILS",
-            State::Skipped => "skipped",
+            CheckState::Works => "works",
+            CheckState::Fails => "FAILS",
+            CheckState::Skipped => "skipped",
         };
         writeln!(stdout, "{state:<7}  {:<7}  {}", finding.check, finding.found)?;
         if let Some(advice) = &finding.advice {

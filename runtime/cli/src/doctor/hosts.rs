@@ -1,8 +1,8 @@
 //! Checks on hosts with the given token.
 
 use super::finding::Finding;
-use crate::hints::Step;
-use crate::host::Access;
+use crate::hints::NextStep;
+use crate::host::HostAccess;
 use frostline_client::{ClientError, HostClient, Token};
 use frostline_tensor::one_line;
 use frostline_wire::ErrorClass;
@@ -15,7 +15,7 @@ use tokio::time::timeout;
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// Checks the token file, and then for each host the connection, the token, the link and access to `data`.
-pub(super) async fn all(access: Access<'_>, data: Option<&str>) -> Vec<Finding> {
+pub(super) async fn all(access: HostAccess<'_>, data: Option<&str>) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(file) = access.token_file {
         match Token::read(file) {
@@ -135,7 +135,7 @@ fn refused(error: &ClientError) -> Finding {
                 said,
                 "connect to a name for which the certificate is valid",
             )
-            .or(&Step::set("ca", Value::Null));
+            .or(&NextStep::set("ca", Value::Null));
         }
         None => {
             "check that a host is listening at this address, that http or https is correct, and that no firewall blocks the port"

@@ -1,7 +1,7 @@
 //! Checks of the library, the GPU, the walls and a data root on this machine.
 
-use super::finding::{Finding, State};
-use crate::hints::Step;
+use super::finding::{CheckState, Finding};
+use crate::hints::NextStep;
 use crate::host::embedded_root;
 use crate::output::bytes;
 use anyhow::{Result, ensure};
@@ -46,7 +46,7 @@ pub(super) async fn engine(device: Option<Device>) -> Vec<Finding> {
         },
         _ if free_device_memory(Device::Cuda(0)).is_some() => {
             let found = format!("found an NVIDIA GPU{}", free(Device::Cuda(0)));
-            Finding::skipped("gpu", found).or(&Step::set("device", "cuda:0"))
+            Finding::skipped("gpu", found).or(&NextStep::set("device", "cuda:0"))
         }
         _ => Finding::skipped("gpu", "no NVIDIA driver found, so networks run on the CPU"),
     };
@@ -79,7 +79,11 @@ pub(super) fn walls(device: Device, required: bool) -> Finding {
             "keep hosts with a GPU to tenants that trust each other (see the page security.md)",
         ),
     };
-    let state = if required { State::Fails } else { State::Skipped };
+    let state = if required {
+        CheckState::Fails
+    } else {
+        CheckState::Skipped
+    };
     Finding {
         state,
         ..Finding::fails("walls", found, advice)

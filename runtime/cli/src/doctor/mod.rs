@@ -4,16 +4,16 @@ mod finding;
 mod hosts;
 mod machine;
 
-use crate::arguments::Doctor;
-use crate::host::{Access, data_url};
+use crate::arguments::DoctorFlags;
+use crate::host::{HostAccess, data_url};
 use crate::output::print_each;
 use anyhow::{Context, Result, bail};
-use finding::{Finding, State, show};
+use finding::{CheckState, Finding, show};
 use frostline_server::{HostConfig, HostSettings, ProbeResult, probe_config};
 use frostline_tensor::one_line;
 use std::path::Path;
 
-pub(crate) async fn run(flags: Doctor, json: bool) -> Result<()> {
+pub(crate) async fn run(flags: DoctorFlags, json: bool) -> Result<()> {
     let mut findings = machine::engine(flags.device).await;
     match &flags.config {
         Some(file) => findings.extend(serving(file).await),
@@ -26,7 +26,7 @@ pub(crate) async fn run(flags: Doctor, json: bool) -> Result<()> {
             None => Finding::skipped("data", "--data is not set"),
         });
     } else {
-        findings.extend(hosts::all(Access::from_flags(&flags.host)?, data.as_deref()).await);
+        findings.extend(hosts::all(HostAccess::from_flags(&flags.host)?, data.as_deref()).await);
     }
     if json {
         print_each(&findings)?;
@@ -35,7 +35,7 @@ pub(crate) async fn run(flags: Doctor, json: bool) -> Result<()> {
     }
     let failing = findings
         .iter()
-        .filter(|finding| finding.state == State::Fails)
+        .filter(|finding| finding.state == CheckState::Fails)
         .count();
     match failing {
         0 => Ok(()),

@@ -1,7 +1,7 @@
 //! Compares the activations of the first images with ONNX Runtime without optimizations.
 
 use super::input::ExtractionInput;
-use super::remote::Remote;
+use super::remote::RemoteActivations;
 use crate::reporter::Reporter;
 use anyhow::Result;
 use frostline_client::{Fetched, Inquiry, InquiryError, Source};
@@ -15,14 +15,14 @@ use std::sync::Arc;
 const TRIED_IMAGES: usize = 8;
 
 /// Comparison for an extraction.
-pub(super) struct Check<'a> {
+pub(super) struct ActivationCheck<'a> {
     pub(super) asked: &'a ExtractionInput,
     pub(super) inquiry: &'a Inquiry,
-    pub(super) remote: &'a Remote,
+    pub(super) remote: &'a RemoteActivations,
     pub(super) reporter: &'a Reporter,
 }
 
-impl Check<'_> {
+impl ActivationCheck<'_> {
     /// Compares the activations of the first images that can be decoded. This is not required if all activations
     /// are cached, because they were compared before. A custom guest can compute its activations from other
     /// pixels than those it returns, so the layers run on this machine.
@@ -60,7 +60,7 @@ impl Check<'_> {
     }
 
     async fn compare(&self, images: &Arc<[ObjectInfo]>, input: Tensor) -> Result<()> {
-        let Remote { source, .. } = self.remote;
+        let RemoteActivations { source, .. } = self.remote;
         let activations = match self.asked.stock_guest {
             true => {
                 let source = Source {
@@ -93,7 +93,7 @@ impl Check<'_> {
     }
 
     async fn fetch(&self, source: &Source, images: Arc<[ObjectInfo]>) -> Result<Fetched> {
-        let Remote { fetcher, hosts, .. } = self.remote;
+        let RemoteActivations { fetcher, hosts, .. } = self.remote;
         Ok(fetcher.fetch(hosts, Arc::new(source.clone()), images).await?)
     }
 

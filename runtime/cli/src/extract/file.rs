@@ -54,10 +54,10 @@ pub(crate) fn check_output(path: &Path) -> Result<Format> {
 pub(super) struct RowFile {
     path: PathBuf,
     file: Unfinished,
-    writer: Writer,
+    writer: FormatWriter,
 }
 
-enum Writer {
+enum FormatWriter {
     Arrow(Box<FileWriter<BufWriter<File>>>),
     Parquet(Box<ArrowWriter<BufWriter<File>>>),
 }
@@ -67,7 +67,7 @@ impl RowFile {
         let file = Unfinished::create(path).with_context(|| cannot(path))?;
         let to = BufWriter::new(file.file().try_clone()?);
         let writer = match format {
-            Format::Arrow => Writer::Arrow(Box::new(FileWriter::try_new(to, schema)?)),
+            Format::Arrow => FormatWriter::Arrow(Box::new(FileWriter::try_new(to, schema)?)),
             Format::Parquet => {
                 let level = Compression::ZSTD(ZstdLevel::try_new(LEVEL)?);
                 let properties = WriterProperties::builder()
@@ -75,7 +75,7 @@ impl RowFile {
                     // Dictionaries are useless, because keys and activations are unique.
                     .set_dictionary_enabled(false)
                     .build();
-                Writer::Parquet(Box::new(ArrowWriter::try_new(
+                FormatWriter::Parquet(Box::new(ArrowWriter::try_new(
                     to,
                     schema.clone(),
                     Some(properties),
@@ -92,8 +92,8 @@ impl RowFile {
     /// Writes a record batch, which is part of a row group in Parquet files.
     pub(super) fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         let written = match &mut self.writer {
-            Writer::Arrow(writer) => writer.write(batch).map_err(anyhow::Error::from),
-            Writer::Parquet(writer) => writer
+            FormatWriter::Arrow(writer) => writer.write(batch).map_err(anyhow::Error::from),
+            FormatWriter::Parquet(writer) => writer
                 .write(batch)
                 .and_then(|()| match writer.in_progress_size() {
                     size if size >= GROUP => writer.flush(),
@@ -108,8 +108,8 @@ impl RowFile {
     pub(super) fn finish(self) -> Result<()> {
         let Self { path, file, writer } = self;
         let written = match writer {
-            Writer::Arrow(writer) => writer.into_inner().map_err(anyhow::Error::from),
-            Writer::Parquet(writer) => writer.into_inner().map_err(anyhow::Error::from),
+            FormatWriter::Arrow(writer) => writer.into_inner().map_err(anyhow::Error::from),
+            FormatWriter::Parquet(writer) => writer.into_inner().map_err(anyhow::Error::from),
         };
         let flushed = written.and_then(|mut to| Ok(to.flush()?));
         flushed.with_context(|| cannot(&path))?;
@@ -125,13 +125,13 @@ fn cannot(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::extract::rows::{Rows, SampleAnnotation};
+    use crate::extract::rows::{RowSchema, SampleAnnotation};
     use arrow_array::Array;
     use frostline_client::Part;
     use std::collections::HashMap;
 
     fn write(path: &Path, finish: bool) {
-        let rows = Rows::new(&[2, 3]).unwrap();
+        let rows = RowSchema::new(&[2, 3]).unwrap();
         let mut file = RowFile::create(path, Format::from_extension(path).unwrap(), rows.schema()).unwrap();
         for count in [2, 1] {
             let place = SampleAnnotation {

@@ -1,5 +1,5 @@
 use super::file::{Format, check_output};
-use crate::arguments::{Extract as Flags, Inputs};
+use crate::arguments::{ExtractFlags, Inputs};
 use crate::host::data_url;
 use crate::reporter::{Reporter, warn};
 use crate::train::{model_name, read_model_and_pixels};
@@ -30,7 +30,7 @@ pub(super) struct ExtractionInput {
 }
 
 impl ExtractionInput {
-    pub(super) fn read(flags: &Flags, json: bool) -> Result<Self> {
+    pub(super) fn read(flags: &ExtractFlags, json: bool) -> Result<Self> {
         let format = check_output(&flags.out)?;
         let pixels = flags.pixels.settings()?;
         let (model, cut) = model_and_cut(flags, &pixels)?;
@@ -61,7 +61,7 @@ impl ExtractionInput {
     /// without a cache.
     pub(super) fn open_cache(
         &self,
-        flags: &Flags,
+        flags: &ExtractFlags,
         source: &Source,
         rows: u64,
         reporter: &Arc<Reporter>,
@@ -91,7 +91,7 @@ impl ExtractionInput {
     }
 
     /// Uploads the guest and the layers, and returns the request settings.
-    pub(super) async fn send(&self, hosts: &Hosts, flags: &Flags) -> Result<Inquiry> {
+    pub(super) async fn send(&self, hosts: &Hosts, flags: &ExtractFlags) -> Result<Inquiry> {
         let guest = &self.guest;
         let layers = self.layers.clone();
         Ok(Inquiry {
@@ -107,7 +107,7 @@ impl ExtractionInput {
 }
 
 /// Reads the network. If it has several outputs and the cut is one of them, this output is used.
-fn read_model(flags: &Flags, pixels: &PixelFlags) -> Result<Model> {
+fn read_model(flags: &ExtractFlags, pixels: &PixelFlags) -> Result<Model> {
     let Inputs { model, interface, .. } = &flags.inputs;
     let read = read_model_and_pixels(model, interface, pixels);
     let cut = flags.cut.as_deref().unwrap_or_default();
@@ -121,7 +121,7 @@ fn read_model(flags: &Flags, pixels: &PixelFlags) -> Result<Model> {
 
 /// Returns the network and the cut. For `output` and for a backbone without a classifier, a linear head is
 /// added, and the cut is the input of this head.
-fn model_and_cut(flags: &Flags, pixels: &PixelFlags) -> Result<(Model, String)> {
+fn model_and_cut(flags: &ExtractFlags, pixels: &PixelFlags) -> Result<(Model, String)> {
     let model = read_model(flags, pixels)?;
     let network = model.network()?;
     match flags.cut.as_deref() {

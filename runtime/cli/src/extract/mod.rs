@@ -8,13 +8,13 @@ mod rows;
 
 pub(crate) use file::check_output;
 
-use crate::arguments::Extract as Flags;
-use crate::hints::{Hinted, Step};
-use crate::host::{Access, Connection};
+use crate::arguments::ExtractFlags;
+use crate::hints::{Hinted, NextStep};
+use crate::host::{HostAccess, HostConnection};
 use crate::output::{bytes, print_result};
 use crate::reporter::Reporter;
 use anyhow::{Context, Result, anyhow, bail};
-use check::Check;
+use check::ActivationCheck;
 use file::RowFile;
 use frostline_client::{Hosts, LabelTable, Listing, SampleFiles, Task};
 use frostline_job::Event;
@@ -23,8 +23,8 @@ use frostline_tensor::Tensor;
 use frostline_trainer::{OnBadSample, fetcher};
 use frostline_wire::{ObjectInfo, Split};
 use input::ExtractionInput;
-use remote::{OPEN_REQUESTS, Remote};
-use rows::{Rows, SampleAnnotation};
+use remote::{OPEN_REQUESTS, RemoteActivations};
+use rows::{RowSchema, SampleAnnotation};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::path::Path;
@@ -51,16 +51,17 @@ struct Done {
 /// Writes activations with these keys to a file, without splits and labels. Blocks.
 pub(crate) fn write_activations(path: &Path, keys: Vec<&str>, activations: &Tensor) -> Result<()> {
     let shape = activations.shape().dims().get(1..).unwrap_or_default();
-    let rows = Rows::new(shape)?;
+    let rows = RowSchema::new(shape)?;
     let values = values_of(activations)?;
     let mut file = RowFile::create(path, check_output(path)?, rows.schema())?;
     file.write(&rows.batch(keys, values, &HashMap::new())?)?;
     file.finish()
 }
 
-pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> Result<()> {
+pub(crate) async fn run(flags: ExtractFlags, json: bool, stop: &CancellationToken) -> Result<()> {
     let asked = ExtractionInput::read(&flags, json)?;
-    let connection = Connection::open(Access::from_flags(&flags.host)?, &asked.root, &flags.device).await?;
+    let connection =
+        HostConnection::open(HostAccess::from_flags(&flags.host)?, &asked.root, &flags.device).await?;
     let reporter = Arc::new(Reporter::beside(json));
     let told = Arc::clone(&reporter);
     let hosts = connection
@@ -92,7 +93,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
 }
 
 async fn extract(
-    flags: &Flags,
+    flags: &ExtractFlags,
     asked: ExtractionInput,
     hosts: Hosts,
     reporter: &Arc<Reporter>,
@@ -101,7 +102,7 @@ async fn extract(
     let (samples, places) = listed(flags, &asked, &hosts, reporter).await?;
     let (remote, cache) = checked(flags, &asked, &hosts, &samples, reporter).await?;
     let shape = remote.source.shape.clone();
-    let rows = Rows::new(&shape)?;
+    let rows = RowSchema::new(&shape)?;
     let mut writing = Writing {
         file: RowFile::create(&flags.out, asked.format, rows.schema())?,
         rows,
@@ -144,16 +145,16 @@ async fn extract(
 
 /// Uploads the guest and the layers, opens the cache, and compares the first activations unless all are cached.
 async fn checked(
-    flags: &Flags,
+    flags: &ExtractFlags,
     asked: &ExtractionInput,
     hosts: &Hosts,
     samples: &[ObjectInfo],
     reporter: &Arc<Reporter>,
-) -> Result<(Remote, Option<Arc<RowCache>>)> {
+) -> Result<(RemoteActivations, Option<Arc<RowCache>>)> {
     let inquiry = asked.send(hosts, flags).await?;
     let source = inquiry.source(hosts, Split::from(asked.cut.as_str())).await?;
     let cache = asked.open_cache(flags, &source, samples.len() as u64, reporter);
-    let remote = Remote {
+    let remote = RemoteActivations {
         fetcher: fetcher(OPEN_REQUESTS, 0, flags.host.image_pixels)?,
         hosts: hosts.clone(),
         source: source.into(),
@@ -163,7 +164,7 @@ async fn checked(
         .map_or(0, |cache| cache.count(samples.iter().cloned(), None))
         < samples.len() as u64
     {
-        let check = Check {
+        let check = ActivationCheck {
             asked,
             inquiry: &inquiry,
             remote: &remote,
@@ -180,7 +181,7 @@ fn values_of(activations: &Tensor) -> Result<Vec<f32>> {
 
 /// Returns the samples, and for each key the split and the label from the location or the table.
 async fn listed(
-    flags: &Flags,
+    flags: &ExtractFlags,
     asked: &ExtractionInput,
     hosts: &Hosts,
     reporter: &Reporter,
@@ -208,7 +209,7 @@ async fn listed(
 /// The output of an extraction.
 struct Writing<'a> {
     file: RowFile,
-    rows: Rows,
+    rows: RowSchema,
     /// Split and label by key.
     places: &'a HashMap<String, SampleAnnotation>,
     on_bad_sample: OnBadSample,
@@ -230,7 +231,7 @@ impl Writing<'_> {
             let key = key_of(&samples, *index);
             if matches!(self.on_bad_sample, OnBadSample::Fail) {
                 let error = anyhow!("the image '{key}' cannot be used: {why}");
-                return Err(Hinted::wrap(error, vec![Step::set("on_bad_sample", "skip")]));
+                return Err(Hinted::wrap(error, vec![NextStep::set("on_bad_sample", "skip")]));
             }
             self.reporter.show(&Event::BadSample {
                 key: key.to_owned(),

@@ -12,13 +12,13 @@ const PREFETCH: PrefetchLimits = PrefetchLimits {
 };
 
 /// Access to activations that are not cached.
-pub(super) struct Remote {
+pub(super) struct RemoteActivations {
     pub(super) fetcher: Fetcher,
     pub(super) hosts: Hosts,
     pub(super) source: Arc<Source>,
 }
 
-impl Remote {
+impl RemoteActivations {
     /// Starts to get the activations of `samples` in batches.
     pub(super) fn rows(
         &self,

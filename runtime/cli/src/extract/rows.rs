@@ -15,13 +15,13 @@ pub(super) struct SampleAnnotation {
 }
 
 /// Schema of record batches for activations with a fixed shape.
-pub(super) struct Rows {
+pub(super) struct RowSchema {
     schema: SchemaRef,
     element: FieldRef,
     width: i32,
 }
 
-impl Rows {
+impl RowSchema {
     /// Creates the schema for activations of `shape`. The columns `key` and `activation` are never null. The
     /// columns `split` and `label` may be null. Activations are plain lists, with the shape in the metadata
     /// of the field, because Hugging Face datasets does not support Arrow's tensor type.

@@ -1,6 +1,6 @@
 //! Command lines that a hint suggests.
 
-use super::Step;
+use super::NextStep;
 use crate::arguments::Arguments;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, CommandFactory};
@@ -18,7 +18,7 @@ pub(crate) struct CommandLine {
 }
 
 /// Flags to add and to remove as they are typed.
-struct Changes {
+struct FlagChanges {
     words: Vec<String>,
     added: Vec<String>,
     removed: Vec<String>,
@@ -65,9 +65,9 @@ impl CommandLine {
 
     /// Returns the text of `step`. Returns `None` if the command does not have a flag in it, if a flag to
     /// remove is not on the command line, or if the suggested command line does not parse.
-    pub(crate) fn text(&self, step: &Step) -> Option<String> {
+    pub(crate) fn text(&self, step: &NextStep) -> Option<String> {
         match step {
-            Step::Again { .. } => {
+            NextStep::Again { .. } => {
                 let changes = self.changed(step)?;
                 parse(&self.root, &changes.words)?;
                 let with = changes.added.join(" ");
@@ -79,7 +79,7 @@ impl CommandLine {
                     (true, true) => return None,
                 })
             }
-            Step::Run { run } => {
+            NextStep::Run { run } => {
                 let words = ["frostline".to_owned()].into_iter().chain(run.iter().cloned());
                 let words: Vec<String> = words.collect();
                 parse(&self.root, &words)?;
@@ -94,12 +94,12 @@ impl CommandLine {
         Some(leaf(&self.root, self.matches.as_ref()?))
     }
 
-    fn changed(&self, step: &Step) -> Option<Changes> {
-        let Step::Again { set, unset } = step else {
+    fn changed(&self, step: &NextStep) -> Option<FlagChanges> {
+        let NextStep::Again { set, unset } = step else {
             return None;
         };
         let (command, matches) = self.leaf()?;
-        let mut changes = Changes {
+        let mut changes = FlagChanges {
             words: self.words.clone(),
             added: Vec::new(),
             removed: Vec::new(),

@@ -24,7 +24,7 @@ const MOST_OUTPUTS: usize = 3;
 /// Suggested next step.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
-pub(crate) enum Step {
+pub(crate) enum NextStep {
     /// The failed command with other flags. Names contain underscores, like settings.
     Again {
         /// Flags to set. `true` is a flag without a value, and null a value that only the user knows.
@@ -41,7 +41,7 @@ pub(crate) enum Step {
     },
 }
 
-impl Step {
+impl NextStep {
     /// Sets a flag of the failed command.
     pub(crate) fn set(name: &str, value: impl Into<Value>) -> Self {
         Self::set_all([(name, value.into())])
@@ -76,11 +76,11 @@ impl Step {
 #[derive(Debug)]
 pub(crate) struct Hinted {
     error: anyhow::Error,
-    steps: Vec<Step>,
+    steps: Vec<NextStep>,
 }
 
 impl Hinted {
-    pub(crate) fn wrap(error: impl Into<anyhow::Error>, steps: Vec<Step>) -> anyhow::Error {
+    pub(crate) fn wrap(error: impl Into<anyhow::Error>, steps: Vec<NextStep>) -> anyhow::Error {
         anyhow::Error::new(Self {
             error: error.into(),
             steps,
@@ -106,7 +106,7 @@ pub(crate) struct Hint {
     #[serde(skip)]
     pub(crate) text: String,
     #[serde(flatten)]
-    pub(crate) step: Step,
+    pub(crate) step: NextStep,
 }
 
 /// Returns the alternatives for the next step after `error`.
@@ -128,7 +128,7 @@ pub(crate) fn hints(error: &anyhow::Error, line: &CommandLine) -> Vec<Hint> {
 }
 
 /// Returns the steps for a cause. Sources are ignored.
-fn steps(cause: &(dyn std::error::Error + 'static), line: &CommandLine) -> Vec<Step> {
+fn steps(cause: &(dyn std::error::Error + 'static), line: &CommandLine) -> Vec<NextStep> {
     if let Some(Hinted { steps, .. }) = cause.downcast_ref() {
         steps.clone()
     } else if let Some(error) = cause.downcast_ref() {
@@ -142,69 +142,69 @@ fn steps(cause: &(dyn std::error::Error + 'static), line: &CommandLine) -> Vec<S
     } else if let Some(error) = cause.downcast_ref() {
         for_setting(error)
     } else if let Some(StartError::State(StateError::UnknownTokens { .. })) = cause.downcast_ref() {
-        vec![Step::set("tokens", "revoke"), Step::set("tokens", "keep")]
+        vec![NextStep::set("tokens", "revoke"), NextStep::set("tokens", "keep")]
     } else {
         Vec::new()
     }
 }
 
 /// Returns the steps after the error of a job.
-pub(crate) fn for_job(error: &TrainerError, line: &CommandLine) -> Vec<Step> {
+pub(crate) fn for_job(error: &TrainerError, line: &CommandLine) -> Vec<NextStep> {
     match error.cause() {
         TrainerError::Dataset(error) => for_data(error),
         TrainerError::Graph(error)
         | TrainerError::Compute(ComputeError::Graph(error))
         | TrainerError::Model { source: error, .. } => for_network(error, line),
         TrainerError::Setting(error) => for_setting(error),
-        TrainerError::Unlabeled { .. } => vec![Step::set("labels", Value::Null)],
+        TrainerError::Unlabeled { .. } => vec![NextStep::set("labels", Value::Null)],
         TrainerError::Compute(ComputeError::Standardize { .. }) => {
-            vec![Step::unset(vec!["standardize".to_owned()])]
+            vec![NextStep::unset(vec!["standardize".to_owned()])]
         }
         TrainerError::Untrainable {
             earliest: Some(cut), ..
-        } => vec![Step::set("freeze", cut.as_str())],
-        TrainerError::GuestNeeded { .. } => vec![Step::set("guest", Value::Null)],
+        } => vec![NextStep::set("freeze", cut.as_str())],
+        TrainerError::GuestNeeded { .. } => vec![NextStep::set("guest", Value::Null)],
         TrainerError::Plan(PlanError::Policy { .. }) => show_cuts(line),
         TrainerError::OptimizedWrongly {
             on_this_machine: true,
             ..
         } => {
-            let cuts = ["freeze", "cut"].map(|flag| Step::set(flag, Value::Null));
+            let cuts = ["freeze", "cut"].map(|flag| NextStep::set(flag, Value::Null));
             cuts.into_iter().chain(show_cuts(line)).collect()
         }
         TrainerError::Imprecise { .. } => vec![
-            Step::set("prefix_precision", "auto"),
-            Step::set("allow_imprecise", true),
+            NextStep::set("prefix_precision", "auto"),
+            NextStep::set("allow_imprecise", true),
         ],
         TrainerError::Memory { needed, batches, .. } => {
             let limit = needed.saturating_mul(*batches as u64);
-            vec![Step::set("memory_bytes", limit.to_string())]
+            vec![NextStep::set("memory_bytes", limit.to_string())]
         }
         TrainerError::StepMemory {
             smaller: Some(SmallerBatch { batch, accumulation }),
             ..
-        } => vec![Step::set_all([
+        } => vec![NextStep::set_all([
             ("batch", batch.to_string().into()),
             ("gradient_accumulation_steps", accumulation.to_string().into()),
         ])],
-        TrainerError::BadSample { .. } => vec![Step::set("on_bad_sample", "skip")],
+        TrainerError::BadSample { .. } => vec![NextStep::set("on_bad_sample", "skip")],
         _ => Vec::new(),
     }
 }
 
-fn for_network(error: &GraphError, line: &CommandLine) -> Vec<Step> {
+fn for_network(error: &GraphError, line: &CommandLine) -> Vec<NextStep> {
     match error {
         GraphError::InputShape {
             size: InputSize::Open(size),
             ..
-        } => vec![Step::set("image_size", size.to_string())],
+        } => vec![NextStep::set("image_size", size.to_string())],
         GraphError::InputShape {
             size: InputSize::Fixed,
             ..
-        } => vec![Step::unset(vec!["image_size".to_owned()])],
+        } => vec![NextStep::unset(vec!["image_size".to_owned()])],
         GraphError::Outputs { names } | GraphError::UnknownOutput { names, .. } => {
             let names = names.iter().take(MOST_OUTPUTS);
-            names.map(|name| Step::set("output", name.as_str())).collect()
+            names.map(|name| NextStep::set("output", name.as_str())).collect()
         }
         GraphError::UnknownCut { .. } => show_cuts(line),
         _ => Vec::new(),
@@ -212,48 +212,48 @@ fn for_network(error: &GraphError, line: &CommandLine) -> Vec<Step> {
 }
 
 /// Suggests to list the cuts of the network of the failed command.
-fn show_cuts(line: &CommandLine) -> Vec<Step> {
+fn show_cuts(line: &CommandLine) -> Vec<NextStep> {
     let model = line.typed("model");
-    let steps = model.map(|model| Step::run(&["model", "show", &model]));
+    let steps = model.map(|model| NextStep::run(&["model", "show", &model]));
     steps.into_iter().collect()
 }
 
-fn for_data(error: &DatasetError) -> Vec<Step> {
+fn for_data(error: &DatasetError) -> Vec<NextStep> {
     match error {
         DatasetError::Labels(error) => for_labels(error),
-        DatasetError::OutwardLinks { .. } => vec![Step::set("follow_links", Value::Null)],
-        DatasetError::NotDivided { .. } => vec![Step::set("validation", "0.2")],
-        DatasetError::DividedTwice { .. } => vec![Step::unset(vec!["validation".to_owned()])],
+        DatasetError::OutwardLinks { .. } => vec![NextStep::set("follow_links", Value::Null)],
+        DatasetError::NotDivided { .. } => vec![NextStep::set("validation", "0.2")],
+        DatasetError::DividedTwice { .. } => vec![NextStep::unset(vec!["validation".to_owned()])],
         _ => Vec::new(),
     }
 }
 
-fn for_labels(error: &LabelsError) -> Vec<Step> {
+fn for_labels(error: &LabelsError) -> Vec<NextStep> {
     let step = match error.expected {
-        Some(ExpectedLabels::Labels) => Step::set("loss", "bce"),
-        Some(ExpectedLabels::Numbers) => Step::set("loss", "mse"),
-        Some(ExpectedLabels::UnlistedOmitted) => Step::set("unlisted", "skip"),
+        Some(ExpectedLabels::Labels) => NextStep::set("loss", "bce"),
+        Some(ExpectedLabels::Numbers) => NextStep::set("loss", "mse"),
+        Some(ExpectedLabels::UnlistedOmitted) => NextStep::set("unlisted", "skip"),
         None => return Vec::new(),
     };
     vec![step]
 }
 
-fn for_setting(error: &SettingError) -> Vec<Step> {
+fn for_setting(error: &SettingError) -> Vec<NextStep> {
     let Some(conflict) = &error.conflict else {
         return Vec::new();
     };
     match conflict {
-        Conflict::NoPrices => vec![Step::set("prices", "host=0.05,trainer=0.20,gb=0.09")],
-        Conflict::PrefixNotInt8 => vec![Step::set("prefix_precision", "int8")],
-        Conflict::NoFixedSplit => vec![Step::set("split", "none")],
-        Conflict::TwoRecipes => vec![Step::unset(vec!["parameters".to_owned()])],
+        Conflict::NoPrices => vec![NextStep::set("prices", "host=0.05,trainer=0.20,gb=0.09")],
+        Conflict::PrefixNotInt8 => vec![NextStep::set("prefix_precision", "int8")],
+        Conflict::NoFixedSplit => vec![NextStep::set("split", "none")],
+        Conflict::TwoRecipes => vec![NextStep::unset(vec!["parameters".to_owned()])],
         Conflict::KeptStandardized => vec![
-            Step::unset(vec!["standardize".to_owned()]),
-            Step::set("head", "replace"),
+            NextStep::unset(vec!["standardize".to_owned()]),
+            NextStep::set("head", "replace"),
         ],
-        Conflict::HeadNotKept => vec![Step::set("head", "replace")],
-        Conflict::NoHead => vec![Step::set("head", "linear")],
-        Conflict::OtherDivision { share, seed } => vec![Step::set_all([
+        Conflict::HeadNotKept => vec![NextStep::set("head", "replace")],
+        Conflict::NoHead => vec![NextStep::set("head", "linear")],
+        Conflict::OtherDivision { share, seed } => vec![NextStep::set_all([
             ("validation", share.clone().into()),
             ("validation_seed", seed.to_string().into()),
         ])],

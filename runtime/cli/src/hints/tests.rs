@@ -297,8 +297,8 @@ fn sources_and_own_steps_of_the_command_are_found() {
         trained("", &outputs.into()),
         ["try again with --output a", "try again with --output 'b c'"]
     );
-    let run = Step::run(&["train", "--resume", "my runs/7"]);
-    let own = Hinted::wrap(bad_sample(), vec![run, Step::run(&["train", "--resum"])]);
+    let run = NextStep::run(&["train", "--resume", "my runs/7"]);
+    let own = Hinted::wrap(bad_sample(), vec![run, NextStep::run(&["train", "--resum"])]);
     assert_eq!(trained("", &own), ["run frostline train --resume 'my runs/7'"]);
     assert_eq!(trained("", &anyhow!("disk full")), Vec::<String>::new());
     assert_eq!(quoted("it's"), r"'it'\''s'");
@@ -312,7 +312,7 @@ fn steps_are_readable_by_programs() {
         serde_json::to_value(&hints).unwrap(),
         serde_json::json!([{"unset": ["standardize"]}, {"set": {"head": "replace"}}])
     );
-    let run = Step::run(&["train", "--resume", "runs/7"]);
+    let run = NextStep::run(&["train", "--resume", "runs/7"]);
     assert_eq!(
         serde_json::to_value(run).unwrap(),
         serde_json::json!({"run": ["train", "--resume", "runs/7"]})

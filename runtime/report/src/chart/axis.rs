@@ -1,13 +1,13 @@
 /// Range of values with ticks at round numbers.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Axis {
+pub(crate) struct ValueAxis {
     pub(crate) low: f64,
     pub(crate) high: f64,
     ticks: Vec<f64>,
     logarithmic: bool,
 }
 
-impl Axis {
+impl ValueAxis {
     /// Creates an axis that contains `low..=high`, with about `most` ticks.
     pub(crate) fn rounded(low: f64, high: f64, most: u32) -> Self {
         let (low, high) = if !(high - low).is_finite() {
@@ -98,27 +98,29 @@ mod tests {
 
     #[test]
     fn ticks_are_round_numbers_around_the_values() {
-        let axis = Axis::rounded(0.13, 0.94, 5);
+        let axis = ValueAxis::rounded(0.13, 0.94, 5);
         let ticks: Vec<String> = axis.ticks().map(|tick| format!("{tick:.1}")).collect();
         assert_eq!(ticks, ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]);
         assert_eq!(
             (axis.share(0.0), axis.share(1.0), axis.share(7.0)),
             (0.0, 1.0, 1.0)
         );
-        let whole: Vec<f64> = Axis::whole(0.0, 3.0, 8).ticks().collect();
+        let whole: Vec<f64> = ValueAxis::whole(0.0, 3.0, 8).ticks().collect();
         assert_eq!(whole, [0.0, 1.0, 2.0, 3.0]);
-        let limited = Axis::rounded(-0.2, 1.1, 5).within(0.0, 1.0);
+        let limited = ValueAxis::rounded(-0.2, 1.1, 5).within(0.0, 1.0);
         assert_eq!((limited.low, limited.high), (0.0, 1.0));
         assert_eq!(limited.ticks().next(), Some(0.0));
     }
 
     #[test]
     fn a_logarithmic_axis_has_ticks_at_each_power() {
-        let axis = Axis::logarithmic(1e3, 1e6, &[1.0]);
+        let axis = ValueAxis::logarithmic(1e3, 1e6, &[1.0]);
         assert_eq!(axis.ticks().collect::<Vec<_>>(), [1e3, 1e4, 1e5, 1e6]);
         assert!((axis.share(1e4) - 1.0 / 3.0).abs() < 1e-9);
         assert_eq!((axis.share(0.0), axis.share(1e9)), (0.0, 1.0));
-        let steps: Vec<f64> = Axis::logarithmic(1.0, 15.0, &[1.0, 2.0, 5.0]).ticks().collect();
+        let steps: Vec<f64> = ValueAxis::logarithmic(1.0, 15.0, &[1.0, 2.0, 5.0])
+            .ticks()
+            .collect();
         assert_eq!(steps, [1.0, 2.0, 5.0, 10.0]);
     }
 
@@ -132,7 +134,7 @@ mod tests {
             (-1e300, 1e300),
             (1e-300, 2e-300),
         ] {
-            let axis = Axis::rounded(low, high, 5);
+            let axis = ValueAxis::rounded(low, high, 5);
             assert!(
                 axis.low < axis.high && axis.ticks().count() <= 100,
                 "{low} {high}: {axis:?}"

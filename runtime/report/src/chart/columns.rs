@@ -1,6 +1,6 @@
 //! Charts with a stacked column for each epoch.
 
-use super::axis::Axis;
+use super::axis::ValueAxis;
 use super::plot::{Frame, Plot, rect, text};
 use super::{Mark, fill, legend};
 use crate::markup::plain;
@@ -44,8 +44,8 @@ pub(crate) fn columns(chart: &Columns) -> Option<String> {
     if most <= 0.0 || !most.is_finite() {
         return None;
     }
-    let across = Axis::whole(joined.first()?.0, joined.last()?.1, 8);
-    let axes = [across, Axis::rounded(0.0, most, 4)];
+    let across = ValueAxis::whole(joined.first()?.0, joined.last()?.1, 8);
+    let axes = [across, ValueAxis::rounded(0.0, most, 4)];
     let mut plot = Plot::new(FRAME, axes, FRAME.open_svg("chart", chart.title));
     plot.levels(chart.ticked);
     plot.foot("epoch");

@@ -1,4 +1,4 @@
-use super::axis::Axis;
+use super::axis::ValueAxis;
 use super::plot::{Plot, Series, rect, rotated};
 use super::{COLORS, Mark, fill, sheet, stroke};
 use crate::markup::{bytes, escaped, plain};
@@ -17,7 +17,7 @@ const APART: f64 = 15.0;
 
 /// Measured costs at a cut.
 #[derive(Debug, Clone)]
-pub struct Cut {
+pub struct CutCost {
     /// Name of the cut.
     pub name: String,
     /// Size of the activation per sample in bytes.
@@ -29,7 +29,7 @@ pub struct Cut {
 /// Draws a figure of a network's cuts as an SVG file, in the order of the network. Bars show the bytes per
 /// sample on a logarithmic scale, and a line shows the compute time. `weights` are the sizes of a stored object
 /// and of its pixels in bytes, and the subtitle describes the measurement.
-pub fn cuts(title: &str, subtitle: &str, cuts: &[Cut], weights: [u64; 2]) -> String {
+pub fn cuts(title: &str, subtitle: &str, cuts: &[CutCost], weights: [u64; 2]) -> String {
     let [object, input] = weights.map(|weight| weight as f64);
     let entries = [
         (Mark::Box, SIZE, "bytes of a sample at the cut".to_owned()),
@@ -43,7 +43,7 @@ pub fn cuts(title: &str, subtitle: &str, cuts: &[Cut], weights: [u64; 2]) -> Str
     let frame = sheet::frame(430.0 + bottom, bottom);
     let bytes_of = cuts.iter().map(|cut| cut.bytes as f64);
     let axes = [
-        Axis::whole(0.0, cuts.len() as f64, 1),
+        ValueAxis::whole(0.0, cuts.len() as f64, 1),
         sizes(bytes_of.chain([object, input])),
     ];
     let out = sheet::open_svg(&frame, title, subtitle, &entries);
@@ -67,14 +67,14 @@ pub fn cuts(title: &str, subtitle: &str, cuts: &[Cut], weights: [u64; 2]) -> Str
 }
 
 /// Returns a logarithmic axis from a power of ten to another.
-fn sizes(sizes: impl Iterator<Item = f64> + Clone) -> Axis {
+fn sizes(sizes: impl Iterator<Item = f64> + Clone) -> ValueAxis {
     let sizes = sizes.filter(|bytes| *bytes >= 1.0);
     let low = sizes.clone().fold(1e6, f64::min).log10().floor();
     let high = sizes.fold(1.0, f64::max).log10().ceil().max(low + 1.0);
-    Axis::logarithmic(10_f64.powf(low), 10_f64.powf(high), &[1.0])
+    ValueAxis::logarithmic(10_f64.powf(low), 10_f64.powf(high), &[1.0])
 }
 
-fn bars(plot: &mut Plot, cuts: &[Cut]) {
+fn bars(plot: &mut Plot, cuts: &[CutCost]) {
     let frame = plot.frame;
     let step = (frame.edge() - frame.left) / cuts.len().max(1) as f64;
     let base = frame.base();
@@ -105,9 +105,9 @@ fn bars(plot: &mut Plot, cuts: &[Cut]) {
 }
 
 /// Draws the compute time with a separate axis on the right.
-fn compute(plot: &mut Plot, cuts: &[Cut]) {
+fn compute(plot: &mut Plot, cuts: &[CutCost]) {
     let most = cuts.iter().map(|cut| cut.milliseconds).fold(1e-3, f64::max);
-    plot.up = Axis::rounded(0.0, most, 5);
+    plot.up = ValueAxis::rounded(0.0, most, 5);
     let frame = plot.frame;
     for tick in plot.up.ticks() {
         let label = format!(
@@ -145,15 +145,15 @@ fn shortened(name: &str) -> String {
 mod tests {
     use super::*;
 
-    fn cut(name: &str, bytes: u64, milliseconds: f64) -> Cut {
-        Cut {
+    fn cut(name: &str, bytes: u64, milliseconds: f64) -> CutCost {
+        CutCost {
             name: name.to_owned(),
             bytes,
             milliseconds,
         }
     }
 
-    fn drawn(title: &str, list: &[Cut]) -> String {
+    fn drawn(title: &str, list: &[CutCost]) -> String {
         cuts(title, "A & B <processor>", list, [20_000, 150_528])
     }
 
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn only_as_many_names_as_fit_are_drawn() {
-        let many: Vec<Cut> = (0..200)
+        let many: Vec<CutCost> = (0..200)
             .map(|index| cut(&format!("block{index}"), 9, 1.0))
             .collect();
         let svg = drawn("net", &many);

@@ -1,13 +1,13 @@
 //! Line charts.
 
-use super::axis::Axis;
+use super::axis::ValueAxis;
 use super::plot::{Frame, Plot, Series};
 use super::{Mark, legend};
 use crate::markup::{hundredths, plain};
 
 const FRAME: Frame = Frame::on_page(280.0, 58.0);
 
-pub(crate) struct Lines<'a> {
+pub(crate) struct LineChart<'a> {
     /// Title of the chart.
     pub(crate) title: &'a str,
     /// Caption of the horizontal axis.
@@ -22,16 +22,16 @@ pub(crate) struct Lines<'a> {
 }
 
 /// Draws the chart. Returns `None` if no series has a finite point.
-pub(crate) fn lines(chart: &Lines) -> Option<String> {
+pub(crate) fn lines(chart: &LineChart) -> Option<String> {
     let points = || chart.series.iter().flat_map(Series::finite);
     let (left, right) = range(points().map(|(x, _)| x))?;
     let (low, high) = heights(chart.series)?;
     let across = if chart.counted {
-        Axis::whole(left.floor().min(1.0), right.ceil(), 8)
+        ValueAxis::whole(left.floor().min(1.0), right.ceil(), 8)
     } else {
-        Axis::rounded(left.min(0.0), right, 6)
+        ValueAxis::rounded(left.min(0.0), right, 6)
     };
-    let up = Axis::rounded(low, high, 5);
+    let up = ValueAxis::rounded(low, high, 5);
     let shown = if chart.is_fraction { hundredths } else { plain };
     let up = if chart.is_fraction {
         up.within(0.0, 1.0)
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     fn chart(series: &[Series]) -> Option<String> {
-        lines(&Lines {
+        lines(&LineChart {
             title: "loss",
             across: "epoch",
             counted: true,

@@ -1,4 +1,4 @@
-use super::axis::Axis;
+use super::axis::ValueAxis;
 use super::plot::{Plot, rotated, text};
 use super::{Mark, sheet, stroke};
 use crate::markup::{escaped, plain};
@@ -49,12 +49,12 @@ pub fn links(title: &str, subtitle: &str, points: &[LinkPoint], measured: f64) -
 }
 
 /// Returns axes for link rates and for speed-ups of 1 or more.
-fn axes(points: &[LinkPoint]) -> [Axis; 2] {
+fn axes(points: &[LinkPoint]) -> [ValueAxis; 2] {
     const STEPS: [f64; 6] = [1.0, 1.5, 2.0, 3.0, 5.0, 7.0];
     let slowest = points.first().map_or(125e3, |point| point.bytes_per_second);
     let fastest = points.last().map_or(125e7, |point| point.bytes_per_second);
     let most = points.iter().map(|point| point.speed_up).fold(1.0, f64::max);
-    let all = Axis::logarithmic(1.0, 1e9, &STEPS);
+    let all = ValueAxis::logarithmic(1.0, 1e9, &STEPS);
     let top = all
         .ticks()
         .find(|tick| *tick >= most * 1.02)
@@ -63,8 +63,8 @@ fn axes(points: &[LinkPoint]) -> [Axis; 2] {
     // Use fewer ticks if the axis covers several powers of ten.
     let steps = if top > 30.0 { &[1.0, 2.0, 5.0][..] } else { &STEPS };
     [
-        Axis::logarithmic(slowest, fastest, &[1.25]),
-        Axis::logarithmic(1.0, top, steps),
+        ValueAxis::logarithmic(slowest, fastest, &[1.25]),
+        ValueAxis::logarithmic(1.0, top, steps),
     ]
 }
 

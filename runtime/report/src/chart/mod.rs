@@ -12,8 +12,8 @@ mod sheet;
 mod strip;
 
 pub(crate) use columns::{Columns, columns};
-pub use cuts::{Cut, cuts};
-pub(crate) use lines::{Lines, lines};
+pub use cuts::{CutCost, cuts};
+pub(crate) use lines::{LineChart, lines};
 pub use links::links;
 pub(crate) use matrix::{FULL, matrix};
 pub(crate) use plot::Series;

@@ -1,6 +1,6 @@
 //! Frame, axes and elements that all charts share.
 
-use super::axis::Axis;
+use super::axis::ValueAxis;
 use super::{fill, stroke};
 use crate::markup::{escaped, plain};
 
@@ -84,14 +84,14 @@ impl Series {
 /// A chart with axes, and the elements drawn so far.
 pub(super) struct Plot {
     pub(super) frame: Frame,
-    pub(super) across: Axis,
-    pub(super) up: Axis,
+    pub(super) across: ValueAxis,
+    pub(super) up: ValueAxis,
     pub(super) out: String,
 }
 
 impl Plot {
     /// Continues the chart `out`, which was started by [`Frame::open_svg`] or as a sheet.
-    pub(super) fn new(frame: Frame, [across, up]: [Axis; 2], out: String) -> Self {
+    pub(super) fn new(frame: Frame, [across, up]: [ValueAxis; 2], out: String) -> Self {
         Self {
             frame,
             across,

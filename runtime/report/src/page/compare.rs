@@ -2,10 +2,10 @@
 
 use super::curves::{epoch_series, metric_series};
 use super::headline::lowered;
-use super::table::{Cell, Table, add_figure, add_omitted_note};
+use super::table::{Cell, PageTable, add_figure, add_omitted_note};
 use super::template;
 use crate::Run;
-use crate::chart::{Lines, Mark, Series, legend, lines};
+use crate::chart::{LineChart, Mark, Series, legend, lines};
 use crate::figure;
 use crate::markup::{bytes, duration, escaped, middle_cut, percent, shortened, significant};
 use std::collections::BTreeSet;
@@ -56,7 +56,7 @@ fn names(runs: &[Run]) -> Vec<String> {
 /// Adds a table with the best value of a metric.
 fn figures(out: &mut String, runs: &[Run], names: &[String], metric: &str) {
     let title = format!("Best {}", lowered(figure::title(metric)));
-    let mut table = Table::new([
+    let mut table = PageTable::new([
         "Run", &title, "Epoch", "Last", "Loss", "Epochs", "Time", "Received", "Cached", "Split",
     ]);
     let value = |run: &Run| figure::best(&run.journal, metric).map(|(_, value)| value);
@@ -123,7 +123,7 @@ impl Drawn<'_> {
         let series: Vec<Series> = runs
             .map(|(place, (run, name))| Series::new(name, points(run), place))
             .collect();
-        let chart = lines(&Lines {
+        let chart = lines(&LineChart {
             title: heading,
             across: across.0,
             counted: across.1,
@@ -182,7 +182,7 @@ impl Drawn<'_> {
             out.push_str("<p>None.</p></section>");
             return;
         }
-        let mut table = Table::new(
+        let mut table = PageTable::new(
             ["Setting"]
                 .into_iter()
                 .chain(self.names.iter().map(String::as_str)),

@@ -1,14 +1,14 @@
-use super::table::{Cell, Table, add_figure};
-use crate::chart::{Lines, Series, lines};
+use super::table::{Cell, PageTable, add_figure};
+use crate::chart::{LineChart, Series, lines};
 use crate::figure;
 use crate::markup::{bytes, duration, percent, shortened, significant};
-use crate::run::Journal;
+use crate::run::RunJournal;
 use frostline_job::TrainedEpoch;
 
 /// Maximum number of epochs in the table.
 const ROWS: usize = 200;
 
-pub(super) fn section(out: &mut String, journal: &Journal) {
+pub(super) fn section(out: &mut String, journal: &RunJournal) {
     if journal.steps.sampled().is_empty() && journal.epochs.is_empty() {
         return;
     }
@@ -24,13 +24,13 @@ pub(super) fn section(out: &mut String, journal: &Journal) {
     out.push_str("</section>");
 }
 
-fn loss(out: &mut String, journal: &Journal) {
+fn loss(out: &mut String, journal: &RunJournal) {
     let mean = epoch_series(journal, |epoch| Some(epoch.loss));
     let steps = Series {
         in_background: true,
         ..Series::new("per step", step_series(journal), 5)
     };
-    let chart = lines(&Lines {
+    let chart = lines(&LineChart {
         title: "Training loss over epochs, with the loss of steps in the background",
         across: "epoch",
         counted: true,
@@ -42,12 +42,12 @@ fn loss(out: &mut String, journal: &Journal) {
 }
 
 /// Returns the names of the validation metrics.
-fn metrics(journal: &Journal) -> Vec<&'static str> {
+fn metrics(journal: &RunJournal) -> Vec<&'static str> {
     let figures = journal.trained().next().map(|epoch| epoch.validation.figures());
     figures.into_iter().flatten().map(|(name, _)| name).collect()
 }
 
-fn validation(out: &mut String, journal: &Journal, names: &[&str]) {
+fn validation(out: &mut String, journal: &RunJournal, names: &[&str]) {
     let series: Vec<Series> = names
         .iter()
         .enumerate()
@@ -57,7 +57,7 @@ fn validation(out: &mut String, journal: &Journal, names: &[&str]) {
         [name] => format!("{} on validation images", figure::title(name)),
         _ => "On validation images".to_owned(),
     };
-    let chart = lines(&Lines {
+    let chart = lines(&LineChart {
         title: &format!("{heading}, over epochs"),
         across: "epoch (0: before training)",
         counted: true,
@@ -76,7 +76,7 @@ fn validation(out: &mut String, journal: &Journal, names: &[&str]) {
 
 /// Returns `(epoch, value)` for each epoch with a finite value.
 pub(super) fn epoch_series(
-    journal: &Journal,
+    journal: &RunJournal,
     figure: impl Fn(&TrainedEpoch) -> Option<f64>,
 ) -> Vec<(f64, f64)> {
     let points = journal.trained().filter_map(|epoch| {
@@ -87,7 +87,7 @@ pub(super) fn epoch_series(
 }
 
 /// Returns a metric by epoch, starting with the value before training.
-pub(super) fn metric_series(journal: &Journal, name: &str) -> Vec<(f64, f64)> {
+pub(super) fn metric_series(journal: &RunJournal, name: &str) -> Vec<(f64, f64)> {
     let before = journal
         .baseline
         .and_then(|baseline| figure::value(&baseline, name));
@@ -97,7 +97,7 @@ pub(super) fn metric_series(journal: &Journal, name: &str) -> Vec<(f64, f64)> {
 }
 
 /// Returns `(epochs trained, loss)` for each sampled step.
-fn step_series(journal: &Journal) -> Vec<(f64, f64)> {
+fn step_series(journal: &RunJournal) -> Vec<(f64, f64)> {
     let usual = journal.data.steps_per_epoch as u64;
     let steps = journal.steps.sampled();
     let mut points = Vec::with_capacity(steps.len());
@@ -118,7 +118,7 @@ fn step_series(journal: &Journal) -> Vec<(f64, f64)> {
     points
 }
 
-fn epochs(out: &mut String, journal: &Journal) {
+fn epochs(out: &mut String, journal: &RunJournal) {
     if journal.epochs.is_empty() {
         return;
     }
@@ -129,7 +129,7 @@ fn epochs(out: &mut String, journal: &Journal) {
     header.extend(["Time", "Waited", "Received"]);
     header.extend(stored.then_some("Cached"));
     header.push("Split");
-    let mut table = Table::new(header);
+    let mut table = PageTable::new(header);
     let best = figure::primary_metric(journal).and_then(|name| figure::best(journal, name));
     let best = best.map(|(epoch, _)| epoch.epoch);
     // The best epoch and the last epochs.

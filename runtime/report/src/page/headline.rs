@@ -1,8 +1,8 @@
-use super::table::{Cell, Table};
+use super::table::{Cell, PageTable};
 use crate::Run;
 use crate::figure;
 use crate::markup::{bytes, count, duration, escaped, percent, shortened};
-use crate::run::{Journal, MomentKind};
+use crate::run::{MomentKind, RunJournal};
 use frostline_job::Task;
 use frostline_job::folder::FinalState;
 
@@ -55,11 +55,11 @@ fn state(run: &Run) -> String {
 }
 
 /// Adds a table of skipped images with errors.
-fn bad(out: &mut String, journal: &Journal) {
+fn bad(out: &mut String, journal: &RunJournal) {
     if journal.bad.is_empty() {
         return;
     }
-    let mut table = Table::new(["Image", "Error"]);
+    let mut table = PageTable::new(["Image", "Error"]);
     for (key, message) in &journal.bad {
         let message = escaped(&shortened(message, 300));
         table.row([Cell::Text(shortened(key, 200)), Cell::Raw(message)]);
@@ -72,7 +72,7 @@ fn bad(out: &mut String, journal: &Journal) {
     out.push_str("</details>");
 }
 
-fn about(journal: &Journal) -> String {
+fn about(journal: &RunJournal) -> String {
     let data = &journal.data;
     let [one, many] = match data.task {
         Task::Labels => ["label", "labels"],
@@ -94,7 +94,7 @@ fn about(journal: &Journal) -> String {
 }
 
 /// Adds all metrics of the best epoch, starting with the primary metric.
-fn judged(out: &mut String, journal: &Journal) {
+fn judged(out: &mut String, journal: &RunJournal) {
     let Some(name) = figure::primary_metric(journal) else {
         return;
     };
@@ -125,7 +125,7 @@ fn judged(out: &mut String, journal: &Journal) {
 }
 
 /// Adds the metrics of the written model on the test part, which was not used for any selection.
-fn tested(out: &mut String, journal: &Journal) {
+fn tested(out: &mut String, journal: &RunJournal) {
     let Some((quality, samples)) = journal.test else {
         return;
     };
@@ -149,7 +149,7 @@ pub(super) fn lowered(title: &str) -> String {
     }
 }
 
-fn time(out: &mut String, journal: &Journal) {
+fn time(out: &mut String, journal: &RunJournal) {
     let mut times: Vec<f64> = journal.trained().map(|epoch| epoch.seconds).collect();
     times.sort_by(f64::total_cmp);
     let middle = times.get(times.len() / 2).copied();
@@ -159,7 +159,7 @@ fn time(out: &mut String, journal: &Journal) {
     tile(out, "Time", &duration(journal.seconds().max(0.0)), &words);
 }
 
-fn traffic(out: &mut String, journal: &Journal) {
+fn traffic(out: &mut String, journal: &RunJournal) {
     let cached = journal.cached_fraction();
     let words = if cached > 0.0 {
         format!("{} of all features from the cache", percent(cached))
@@ -170,7 +170,7 @@ fn traffic(out: &mut String, journal: &Journal) {
 }
 
 /// Adds the last split and the number of changes.
-fn split(out: &mut String, journal: &Journal) {
+fn split(out: &mut String, journal: &RunJournal) {
     let done = journal.done.as_ref().map(|done| done.split.to_string());
     let done = done.filter(|split| !split.is_empty());
     let last = done.or_else(|| Some(journal.trained().last()?.split.to_string()));

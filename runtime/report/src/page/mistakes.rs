@@ -1,12 +1,12 @@
 use crate::markup::{escaped, middle_cut, percent, shortened, significant};
-use crate::run::Mistake;
+use crate::run::RecordedMistake;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 /// Maximum length of labels and predictions in characters.
 const LETTERS: usize = 60;
 
-pub(super) fn section(out: &mut String, mistakes: &[Mistake]) {
+pub(super) fn section(out: &mut String, mistakes: &[RecordedMistake]) {
     let Some(first) = mistakes.first() else {
         return;
     };
@@ -37,7 +37,7 @@ pub(super) fn section(out: &mut String, mistakes: &[Mistake]) {
     out.push_str("</div></section>");
 }
 
-fn figure(out: &mut String, mistake: &Mistake) {
+fn figure(out: &mut String, mistake: &RecordedMistake) {
     let [label, predicted, measure] = caption(mistake);
     let picture = match &mistake.contents {
         Some((kind, bytes)) => format!(
@@ -54,8 +54,8 @@ fn figure(out: &mut String, mistake: &Mistake) {
 }
 
 /// Returns the label, the prediction and the measure, escaped.
-fn caption(mistake: &Mistake) -> [String; 3] {
-    let Mistake { label, predicted, .. } = mistake;
+fn caption(mistake: &RecordedMistake) -> [String; 3] {
+    let RecordedMistake { label, predicted, .. } = mistake;
     let shown = |value: Option<f64>| significant(value.unwrap_or(f64::NAN));
     let (label, predicted, measure) = match (mistake.wrong, &mistake.target) {
         (Some(wrong), _) => {

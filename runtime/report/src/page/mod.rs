@@ -13,8 +13,8 @@ mod traffic;
 
 use crate::Run;
 use crate::markup::escaped;
-use crate::run::Settings;
-use table::{Cell, Table};
+use crate::run::RecordedSettings;
+use table::{Cell, PageTable};
 
 /// Returns a page for a single run, or a comparison of several runs. The size does not depend on the duration
 /// of jobs: up to 1 MB without images, and some megabytes with images.
@@ -43,11 +43,11 @@ fn single(run: &Run) -> String {
     template::page(&run.name, &out)
 }
 
-fn settings(out: &mut String, settings: &Settings) {
+fn settings(out: &mut String, settings: &RecordedSettings) {
     if settings.rows.is_empty() {
         return;
     }
-    let mut table = Table::new(["Setting", "Value"]);
+    let mut table = PageTable::new(["Setting", "Value"]);
     for (name, value) in &settings.rows {
         table.row([Cell::Text(name.clone()), Cell::Raw(escaped(value))]);
     }

@@ -1,17 +1,17 @@
 //! Predictions of the plan and measured times.
 
-use super::table::{Cell, Table};
+use super::table::{Cell, PageTable};
 use crate::Run;
 use crate::chart::{Mark, legend};
 use crate::markup::{bytes, count, duration, escaped, shortened};
-use crate::run::{Candidate, Journal, Plan};
+use crate::run::{RecordedCandidate, RecordedPlan, RunJournal};
 
 /// Number of the best candidates. Chosen and measured candidates are always included.
 const SHOWN: usize = 12;
 
 /// A candidate with the measured step time.
 struct CandidateComparison<'a> {
-    candidate: &'a Candidate,
+    candidate: &'a RecordedCandidate,
     chosen: bool,
     measured: Option<MeasuredSplit>,
 }
@@ -41,7 +41,7 @@ pub(super) fn section(out: &mut String, run: &Run) {
     let longest = scale(&rows);
     let header =
         "Split|Iteration|Predicted|Measured|Steps|Bound by|Host|Link|Trainer|Bytes per image|Whole job";
-    let mut table = Table::new(header.split('|'));
+    let mut table = PageTable::new(header.split('|'));
     for row in &rows {
         table.rated_row(row.chosen, cells(row, longest));
     }
@@ -130,9 +130,9 @@ fn cells(row: &CandidateComparison, whole: f64) -> [Cell; 11] {
 
 /// Returns the candidates of `plan` by increasing job time: the best ones, the chosen one, and all with
 /// measurements.
-fn compare_candidates<'a>(plan: &'a Plan, journal: &Journal) -> Vec<CandidateComparison<'a>> {
-    let mut ranked: Vec<&Candidate> = plan.candidates.iter().collect();
-    let cost = |candidate: &Candidate| {
+fn compare_candidates<'a>(plan: &'a RecordedPlan, journal: &RunJournal) -> Vec<CandidateComparison<'a>> {
+    let mut ranked: Vec<&RecordedCandidate> = plan.candidates.iter().collect();
+    let cost = |candidate: &RecordedCandidate| {
         if candidate.total_seconds > 0.0 {
             candidate.total_seconds
         } else {
@@ -170,7 +170,7 @@ fn compare_candidates<'a>(plan: &'a Plan, journal: &Journal) -> Vec<CandidateCom
 }
 
 /// Measures the steps at a split. Steps with cached features are faster and do not count.
-fn measured_at(journal: &Journal, split: &str) -> Option<MeasuredSplit> {
+fn measured_at(journal: &RunJournal, split: &str) -> Option<MeasuredSplit> {
     let place = journal.steps.splits().iter().position(|known| known == split)?;
     let steps = journal.steps.sampled().iter();
     let fetched = steps.filter(|step| !step.has_cached_features && usize::from(step.split) == place);

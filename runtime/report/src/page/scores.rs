@@ -1,9 +1,9 @@
 //! Results of the written model for each class, label or target.
 
-use super::table::{Cell, Table};
+use super::table::{Cell, PageTable};
 use crate::chart::{FULL, matrix};
 use crate::markup::{count, percent, significant};
-use crate::run::{Predictions, Score};
+use crate::run::{PredictionTotals, Score};
 use frostline_job::Task;
 use frostline_job::scores::{Counts, Errors};
 
@@ -13,7 +13,7 @@ const ROWS: usize = 200;
 const PAIRS: (usize, usize) = (10, 40);
 
 /// Adds the results of a job with the given task.
-pub(super) fn section(out: &mut String, predictions: &Predictions, task: Task) {
+pub(super) fn section(out: &mut String, predictions: &PredictionTotals, task: Task) {
     match predictions.task {
         _ if predictions.samples == 0 => {}
         Task::Classes if task == Task::Classes => classes(out, predictions),
@@ -23,7 +23,7 @@ pub(super) fn section(out: &mut String, predictions: &Predictions, task: Task) {
     }
 }
 
-fn classes(out: &mut String, classes: &Predictions) {
+fn classes(out: &mut String, classes: &PredictionTotals) {
     let top_five = classes.top_five.filter(|_| classes.scores.len() > 5);
     let top_five = top_five.map_or_else(String::new, |share| {
         format!(", {} with the correct class in the top five", percent(share))
@@ -35,7 +35,7 @@ fn classes(out: &mut String, classes: &Predictions) {
     ));
     confusion(out, classes);
     out.push_str("<h3>Each class</h3>");
-    let mut table = Table::new(["Class", "Precision", "Recall", "F1", "Images", ""]);
+    let mut table = PageTable::new(["Class", "Precision", "Recall", "F1", "Images", ""]);
     for class in select_rows(&classes.scores, f1) {
         let [precision, recall, f1, bar] = share_cells(class);
         let support = Cell::Number(count(class.counts.support));
@@ -50,7 +50,7 @@ fn classes(out: &mut String, classes: &Predictions) {
     out.push_str("</section>");
 }
 
-fn confusion(out: &mut String, classes: &Predictions) {
+fn confusion(out: &mut String, classes: &PredictionTotals) {
     let full = classes.scores.len() <= FULL;
     if full {
         let names: Vec<&str> = classes.scores.iter().map(|class| class.name.as_str()).collect();
@@ -74,7 +74,7 @@ fn confusion(out: &mut String, classes: &Predictions) {
         ("<h3>Most confused classes</h3>", PAIRS.1, "")
     };
     out.push_str(open);
-    let mut table = Table::new(["True class", "Predicted class", "Images", "Share of class"]);
+    let mut table = PageTable::new(["True class", "Predicted class", "Images", "Share of class"]);
     for (is, taken, samples) in confused.iter().take(most) {
         let share = *samples as f64 / is.counts.support as f64;
         let numbers = [count(samples), percent(share)].map(Cell::Number);
@@ -85,7 +85,7 @@ fn confusion(out: &mut String, classes: &Predictions) {
     out.push_str(close);
 }
 
-fn labels(out: &mut String, labels: &Predictions) {
+fn labels(out: &mut String, labels: &PredictionTotals) {
     out.push_str(&format!(
         "<section><h2>Labels</h2><p>The written model on {} validation images. A label is predicted above a probability of 0.5.</p>",
         count(labels.samples)
@@ -99,7 +99,7 @@ fn labels(out: &mut String, labels: &Predictions) {
         "Average precision",
         "",
     ];
-    let mut table = Table::new(header);
+    let mut table = PageTable::new(header);
     for label in select_rows(&labels.scores, f1) {
         let [precision, recall, f1, bar] = share_cells(label);
         let support = Cell::Number(count(label.counts.support));
@@ -133,12 +133,12 @@ fn labels(out: &mut String, labels: &Predictions) {
     out.push_str("</section>");
 }
 
-fn targets(out: &mut String, targets: &Predictions) {
+fn targets(out: &mut String, targets: &PredictionTotals) {
     out.push_str(&format!(
         "<section><h2>Targets</h2><p>The written model on {} validation images. Mean is that of the true values.</p>",
         count(targets.samples)
     ));
-    let mut table = Table::new(["Target", "MAE", "RMSE", "R²", "Mean"]);
+    let mut table = PageTable::new(["Target", "MAE", "RMSE", "R²", "Mean"]);
     let figures: [fn(&Errors) -> f64; 4] = [Errors::mae, Errors::rmse, Errors::r2, Errors::mean];
     for target in select_rows(&targets.scores, |target| target.errors.r2()) {
         let figures = figures.map(|figure| Cell::Number(significant(figure(&target.errors))));

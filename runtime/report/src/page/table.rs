@@ -30,14 +30,14 @@ impl Cell {
 }
 
 /// Rows of a table, and whether they are highlighted.
-pub(super) struct Table<'a> {
+pub(super) struct PageTable<'a> {
     header: Vec<&'a str>,
     rows: Vec<(bool, Vec<Cell>)>,
     /// Number of rows without means.
     items: usize,
 }
 
-impl<'a> Table<'a> {
+impl<'a> PageTable<'a> {
     pub(super) fn new(header: impl IntoIterator<Item = &'a str>) -> Self {
         Self {
             header: header.into_iter().collect(),

@@ -1,9 +1,9 @@
 //! Timeline of a job in equal intervals: waiting, computing and received bytes.
 
-use super::table::{Cell, Table};
+use super::table::{Cell, PageTable};
 use crate::chart::{Mark, Span, area, legend, marks, spans};
 use crate::markup::{bytes, duration, escaped, percent, shortened};
-use crate::run::{Journal, Moment, MomentKind, Step};
+use crate::run::{Moment, MomentKind, RecordedStep, RunJournal};
 
 /// Number of intervals.
 const PARTS: usize = 300;
@@ -19,7 +19,7 @@ const STEPS: [f64; 20] = [
     7200.0, 14_400.0, 43_200.0,
 ];
 
-pub(super) fn section(out: &mut String, journal: &Journal) {
+pub(super) fn section(out: &mut String, journal: &RunJournal) {
     let seconds = journal.duration;
     if journal.steps.sampled().is_empty() || seconds <= 0.0 {
         return;
@@ -60,7 +60,7 @@ pub(super) fn section(out: &mut String, journal: &Journal) {
 
 /// Returns waiting and computing time as fractions of each interval, and bytes received per second by
 /// training steps. The remaining time is measuring, validation and writing.
-fn intervals(journal: &Journal) -> [[f64; PARTS]; 3] {
+fn intervals(journal: &RunJournal) -> [[f64; PARTS]; 3] {
     let part = journal.duration / PARTS as f64;
     let weight = journal.steps.stride() as f64;
     let [mut waited, mut computed, mut bytes] = [[0.0; PARTS]; 3];
@@ -126,7 +126,7 @@ fn lane(out: &mut String, name: &str, strip: &str) {
 }
 
 /// Adds lanes with the splits, the cached features and the unavailable hosts.
-fn periods(out: &mut String, journal: &Journal) {
+fn periods(out: &mut String, journal: &RunJournal) {
     let splits = splits(journal);
     if splits.len() > 1 {
         lane(
@@ -150,10 +150,10 @@ fn periods(out: &mut String, journal: &Journal) {
 }
 
 /// Returns the splits in use.
-fn splits(journal: &Journal) -> Vec<Span> {
+fn splits(journal: &RunJournal) -> Vec<Span> {
     let steps = journal.steps.sampled();
     let spans = steps.chunk_by(|left, right| left.split == right.split);
-    let spans = spans.filter_map(|steps: &[Step]| {
+    let spans = spans.filter_map(|steps: &[RecordedStep]| {
         let first = steps.first()?;
         Some(Span {
             from: first.at - f64::from(first.computed) - f64::from(first.waited),
@@ -167,7 +167,7 @@ fn splits(journal: &Journal) -> Vec<Span> {
 }
 
 /// Returns the epochs with the fraction of cached features. Empty if no features were cached.
-fn cached_features(journal: &Journal) -> Vec<Span> {
+fn cached_features(journal: &RunJournal) -> Vec<Span> {
     if journal.trained().all(|epoch| epoch.cached_rows == 0) {
         return Vec::new();
     }
@@ -187,7 +187,7 @@ fn cached_features(journal: &Journal) -> Vec<Span> {
 }
 
 /// Returns the times with unavailable hosts.
-fn down(journal: &Journal) -> Vec<Span> {
+fn down(journal: &RunJournal) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     let mut count = 0_u32;
     let mut since = 0.0;
@@ -222,7 +222,7 @@ fn bounded(mut spans: Vec<Span>) -> Vec<Span> {
     spans
 }
 
-fn events(out: &mut String, journal: &Journal) {
+fn events(out: &mut String, journal: &RunJournal) {
     if journal.epochs.len() <= MARKS {
         let epochs = journal.epochs.iter().map(|epoch| {
             let words = format!("epoch {} ends", epoch.trained.epoch);
@@ -254,7 +254,7 @@ fn events(out: &mut String, journal: &Journal) {
 }
 
 /// Adds a table of events. If there are too many, retries are omitted first.
-fn write_moments(out: &mut String, journal: &Journal) {
+fn write_moments(out: &mut String, journal: &RunJournal) {
     let (retries, rare): (Vec<&Moment>, Vec<&Moment>) = journal
         .moments
         .iter()
@@ -265,7 +265,7 @@ fn write_moments(out: &mut String, journal: &Journal) {
     if shown.is_empty() {
         return;
     }
-    let mut table = Table::new(["Time", "Event", ""]);
+    let mut table = PageTable::new(["Time", "Event", ""]);
     for moment in shown {
         table.row([
             Cell::Number(duration(moment.at)),

@@ -1,10 +1,10 @@
 use super::table::add_figure;
 use crate::chart::{Columns, columns};
 use crate::markup::{bytes, count, duration, escaped, percent, short_duration};
-use crate::run::Journal;
+use crate::run::RunJournal;
 use frostline_job::Received;
 
-pub(super) fn section(out: &mut String, journal: &Journal) {
+pub(super) fn section(out: &mut String, journal: &RunJournal) {
     let received = journal.done.as_ref().map(|done| done.received);
     if journal.epochs.is_empty() && received.is_none() {
         return;
@@ -20,7 +20,7 @@ pub(super) fn section(out: &mut String, journal: &Journal) {
     out.push_str("</div></section>");
 }
 
-fn time(out: &mut String, journal: &Journal) {
+fn time(out: &mut String, journal: &RunJournal) {
     let of = journal.trained().map(|epoch| {
         let waited = epoch.waited_seconds.clamp(0.0, epoch.seconds.max(0.0));
         (f64::from(epoch.epoch), [epoch.seconds - waited, waited])
@@ -35,7 +35,7 @@ fn time(out: &mut String, journal: &Journal) {
     add_figure(out, "Time per epoch", chart, "");
 }
 
-fn traffic(out: &mut String, journal: &Journal) {
+fn traffic(out: &mut String, journal: &RunJournal) {
     let of = journal.trained();
     let of = of.map(|epoch| (f64::from(epoch.epoch), [epoch.bytes_received as f64, 0.0]));
     let chart = columns(&Columns {
@@ -48,7 +48,7 @@ fn traffic(out: &mut String, journal: &Journal) {
     add_figure(out, "Bytes per epoch, including validation", chart, "");
 }
 
-fn reuse(out: &mut String, journal: &Journal) {
+fn reuse(out: &mut String, journal: &RunJournal) {
     let of = journal.trained().map(|epoch| {
         let rows = [epoch.cached_rows, epoch.fetched_rows].map(|rows| rows as f64);
         (f64::from(epoch.epoch), rows)

@@ -1,5 +1,5 @@
 use super::files;
-use super::steps::Steps;
+use super::steps::RecordedSteps;
 use crate::ReportError;
 use crate::error::reason;
 use crate::markup::bytes;
@@ -19,14 +19,14 @@ const SLACK: f64 = 5.0;
 
 /// Contents of `events.jsonl`.
 #[derive(Debug, Default)]
-pub(crate) struct Journal {
+pub(crate) struct RunJournal {
     pub(crate) data: ListedData,
     /// Split and encoding at the start of the job.
     pub(crate) chosen: Option<(String, String)>,
     pub(crate) baseline: Option<Quality>,
     /// Quality of the written model on the test part, with the number of images.
     pub(crate) test: Option<(Quality, usize)>,
-    pub(crate) steps: Steps,
+    pub(crate) steps: RecordedSteps,
     /// Epochs in ascending order without duplicates.
     pub(crate) epochs: Vec<Epoch>,
     pub(crate) moments: Vec<Moment>,
@@ -75,7 +75,7 @@ pub(crate) enum MomentKind {
     Warning,
 }
 
-impl Journal {
+impl RunJournal {
     pub(crate) fn read(file: &Path) -> Result<Self, ReportError> {
         let mut journal = Self::default();
         files::lines(file, |line| {
@@ -244,8 +244,8 @@ fn moment(event: &Event) -> Option<(MomentKind, String)> {
 mod tests {
     use super::*;
 
-    fn journal(lines: &[&str]) -> Journal {
-        let mut journal = Journal::default();
+    fn journal(lines: &[&str]) -> RunJournal {
+        let mut journal = RunJournal::default();
         for line in lines {
             journal.add(LoggedEvent::parse(line.as_bytes()).unwrap()).unwrap();
         }

@@ -11,7 +11,7 @@ const IMAGES: usize = 4 << 20;
 
 /// A sample with a wrong prediction.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Mistake {
+pub(crate) struct RecordedMistake {
     pub(crate) key: String,
     pub(crate) label: String,
     pub(crate) predicted: String,
@@ -31,9 +31,9 @@ pub(crate) struct Mistake {
 }
 
 /// Reads the listed mistakes, starting with the worst.
-pub(crate) fn read(folder: &Path) -> Result<Vec<Mistake>, ReportError> {
+pub(crate) fn read(folder: &Path) -> Result<Vec<RecordedMistake>, ReportError> {
     let file = folder.join(frostline_job::folder::MISTAKES_LIST);
-    let mut mistakes: Vec<Mistake> = files::json(&file)?.unwrap_or_default();
+    let mut mistakes: Vec<RecordedMistake> = files::json(&file)?.unwrap_or_default();
     mistakes.truncate(MOST);
     let mut left = IMAGES;
     for mistake in &mut mistakes {

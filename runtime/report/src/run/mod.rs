@@ -8,12 +8,12 @@ mod predictions;
 mod settings;
 mod steps;
 
-pub(crate) use journal::{Epoch, Journal, Moment, MomentKind};
-pub(crate) use mistakes::Mistake;
-pub(crate) use plan::{Candidate, Plan};
-pub(crate) use predictions::{Predictions, Score};
-pub(crate) use settings::Settings;
-pub(crate) use steps::Step;
+pub(crate) use journal::{Epoch, Moment, MomentKind, RunJournal};
+pub(crate) use mistakes::RecordedMistake;
+pub(crate) use plan::{RecordedCandidate, RecordedPlan};
+pub(crate) use predictions::{PredictionTotals, Score};
+pub(crate) use settings::RecordedSettings;
+pub(crate) use steps::RecordedStep;
 
 use crate::ReportError;
 use frostline_job::folder::{self as layout, FinalState};
@@ -30,13 +30,13 @@ pub struct Run {
     /// Unix time of the start in seconds, calculated from the last event and the modification time of the
     /// file.
     pub(crate) started: f64,
-    pub(crate) settings: Settings,
+    pub(crate) settings: RecordedSettings,
     /// Final state. `None` if the job is running or was killed.
     pub(crate) ending: Option<FinalState>,
-    pub(crate) journal: Journal,
-    pub(crate) plan: Option<Plan>,
-    pub(crate) predictions: Option<Predictions>,
-    pub(crate) mistakes: Vec<Mistake>,
+    pub(crate) journal: RunJournal,
+    pub(crate) plan: Option<RecordedPlan>,
+    pub(crate) predictions: Option<PredictionTotals>,
+    pub(crate) mistakes: Vec<RecordedMistake>,
 }
 
 impl Run {
@@ -53,16 +53,16 @@ impl Run {
                 folder: folder.to_owned(),
             });
         }
-        let journal = Journal::read(&events)?;
+        let journal = RunJournal::read(&events)?;
         let whole = folder.canonicalize();
         let named = whole.as_deref().unwrap_or(folder).file_name();
         Ok(Self {
             name: named.map_or_else(|| "run".to_owned(), |name| name.to_string_lossy().into_owned()),
             started: modified(&events)? - journal.duration,
             ending: layout::final_state(folder),
-            settings: Settings::read(&folder.join(layout::CONFIG))?,
-            plan: Plan::read(&folder.join(layout::PLAN))?,
-            predictions: Predictions::read(&folder.join(layout::PREDICTIONS), &journal.data.classes)?,
+            settings: RecordedSettings::read(&folder.join(layout::CONFIG))?,
+            plan: RecordedPlan::read(&folder.join(layout::PLAN))?,
+            predictions: PredictionTotals::read(&folder.join(layout::PREDICTIONS), &journal.data.classes)?,
             mistakes: mistakes::read(&folder.join(layout::MISTAKES))?,
             journal,
         })

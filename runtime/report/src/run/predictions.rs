@@ -21,7 +21,7 @@ const RANKED: usize = 4_000_000;
 
 /// Totals of the predictions for the validation images.
 #[derive(Debug)]
-pub(crate) struct Predictions {
+pub(crate) struct PredictionTotals {
     /// Task of the table's columns.
     pub(crate) task: Task,
     pub(crate) samples: u64,
@@ -68,7 +68,7 @@ impl Score {
     }
 }
 
-impl Predictions {
+impl PredictionTotals {
     /// Reads the predictions of a model with these classes.
     pub(crate) fn read(file: &Path, classes: &[String]) -> Result<Option<Self>, ReportError> {
         let opened = match File::open(file) {
@@ -81,7 +81,7 @@ impl Predictions {
             .iter()
             .zip(0..)
             .map(|(name, place)| (name.trim().to_owned(), place));
-        let mut table = Table {
+        let mut table = CsvTable {
             file,
             places: places.collect(),
             rows,
@@ -109,14 +109,14 @@ impl Predictions {
 }
 
 /// A table with a header.
-struct Table<'a> {
+struct CsvTable<'a> {
     file: &'a Path,
     /// Columns by name.
     places: HashMap<String, usize>,
     rows: Reader<File>,
 }
 
-impl Table<'_> {
+impl CsvTable<'_> {
     fn column(&self, name: &str) -> Result<usize, ReportError> {
         let place = self.places.get(name.trim()).copied();
         place.ok_or_else(|| ReportError::broken(self.file, 1, format!("missing column {name:?}")))
@@ -149,7 +149,7 @@ struct Pairs {
 }
 
 impl Pairs {
-    fn read(table: &mut Table<'_>) -> Result<Self, ReportError> {
+    fn read(table: &mut CsvTable<'_>) -> Result<Self, ReportError> {
         let label = table.column("label")?;
         let predicted = table.column("predicted")?;
         let rank = table.column("rank").ok();
@@ -199,7 +199,7 @@ impl Pairs {
     }
 
     /// Counts the samples of each class. The `known` classes are the first.
-    fn predictions(self, known: &[String]) -> Predictions {
+    fn predictions(self, known: &[String]) -> PredictionTotals {
         let mut unknown: Vec<&String> = self.names.iter().filter(|name| !name.is_empty()).collect();
         unknown.sort();
         let mut places: HashMap<&str, usize> = HashMap::new();
@@ -227,7 +227,7 @@ impl Pairs {
             pairs.extend(pair.map(|(label, predicted)| (label, predicted, *samples)));
         }
         pairs.sort_unstable();
-        Predictions {
+        PredictionTotals {
             task: Task::Classes,
             samples: self.pairs.values().sum(),
             scores,
@@ -238,7 +238,7 @@ impl Pairs {
 }
 
 /// A label or a number with its columns.
-struct Output {
+struct ScoredOutput {
     score: Score,
     label: usize,
     predicted: usize,
@@ -248,7 +248,7 @@ struct Output {
     ranked: Vec<(f32, bool)>,
 }
 
-impl Output {
+impl ScoredOutput {
     fn add(&mut self, row: &StringRecord, is_ranked: bool) -> Result<(), String> {
         let wanted = number(row, self.label)?;
         let predicted = number(row, self.predicted)?;
@@ -267,7 +267,7 @@ impl Output {
 }
 
 /// Reads the columns `label:NAME`, `predicted:NAME` and, for labels, `probability:NAME`.
-fn outputs(table: &mut Table<'_>, header: &StringRecord) -> Result<Predictions, ReportError> {
+fn outputs(table: &mut CsvTable<'_>, header: &StringRecord) -> Result<PredictionTotals, ReportError> {
     let are_labels = header.iter().any(|column| column.starts_with("probability:"));
     let mut outputs = Vec::new();
     for name in header.iter().filter_map(|column| column.strip_prefix("label:")) {
@@ -279,7 +279,7 @@ fn outputs(table: &mut Table<'_>, header: &StringRecord) -> Result<Predictions, 
             ));
         }
         let probability = are_labels.then(|| table.column(&format!("probability:{name}")));
-        outputs.push(Output {
+        outputs.push(ScoredOutput {
             score: Score::new(name),
             label: table.column(&format!("label:{name}"))?,
             predicted: table.column(&format!("predicted:{name}"))?,
@@ -299,7 +299,7 @@ fn outputs(table: &mut Table<'_>, header: &StringRecord) -> Result<Predictions, 
         average_precision: average_precision(output.ranked),
         ..output.score
     });
-    Ok(Predictions {
+    Ok(PredictionTotals {
         task: if are_labels { Task::Labels } else { Task::Numbers },
         samples,
         scores: scores.collect(),
@@ -335,11 +335,11 @@ fn broken(file: &Path, line: u64, error: &csv::Error) -> ReportError {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Predictions {
+    fn read(text: &str) -> PredictionTotals {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("predictions.csv");
         std::fs::write(&file, text).unwrap();
-        Predictions::read(&file, &[]).unwrap().unwrap()
+        PredictionTotals::read(&file, &[]).unwrap().unwrap()
     }
 
     #[test]
@@ -388,7 +388,7 @@ mod tests {
         let rows: String = cells.iter().map(|cell| format!("k,{cell},{cell}\n")).collect();
         std::fs::write(&file, format!("key,label,predicted\n{rows}k,plain,\n")).unwrap();
         let known = names.map(str::to_owned);
-        let found = Predictions::read(&file, &known).unwrap().unwrap();
+        let found = PredictionTotals::read(&file, &known).unwrap().unwrap();
         let rows: Vec<(&str, usize, usize)> = found
             .scores
             .iter()

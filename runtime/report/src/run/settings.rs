@@ -15,13 +15,13 @@ const CREATED: &str = "created";
 
 /// Contents of `config.json` as paths and values, such as `recipe.lr` and `0.1`.
 #[derive(Debug, Default)]
-pub(crate) struct Settings {
+pub(crate) struct RecordedSettings {
     pub(crate) rows: Vec<(String, String)>,
     /// True if settings were omitted.
     pub(crate) cut: bool,
 }
 
-impl Settings {
+impl RecordedSettings {
     pub(crate) fn read(file: &Path) -> Result<Self, ReportError> {
         let mut settings = Self::default();
         if let Some(config) = files::json(file)? {
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn objects_become_paths() {
-        let mut settings = Settings::default();
+        let mut settings = RecordedSettings::default();
         let config = serde_json::json!({"recipe": {"lr": 0.1, "milestones": [3, 6], "mix": null}, "model": "m", "none": {}, "created": 1_795_448_325_u64});
         settings.add(String::new(), &config, 0);
         assert_eq!(settings.get("created"), Some("2026-11-23 15:38:45 UTC"));
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn endless_settings_are_cut() {
-        let mut settings = Settings::default();
+        let mut settings = RecordedSettings::default();
         let many: serde_json::Map<_, _> = (0..MOST + 9).map(|i| (i.to_string(), i.into())).collect();
         settings.add(String::new(), &many.into(), 0);
         assert!(settings.cut && settings.rows.len() == MOST);
@@ -105,7 +105,7 @@ mod tests {
         for _ in 0..40 {
             deep = serde_json::json!({ "a": deep });
         }
-        let mut settings = Settings::default();
+        let mut settings = RecordedSettings::default();
         settings.add(String::new(), &deep, 0);
         assert_eq!(settings.rows.len(), 1);
     }

@@ -7,7 +7,7 @@ const SPLITS: usize = 256;
 
 /// A training step.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Step {
+pub(crate) struct RecordedStep {
     /// Seconds from the start of the job to the end of the step.
     pub(crate) at: f64,
     pub(crate) epoch: u32,
@@ -18,23 +18,23 @@ pub(crate) struct Step {
     pub(crate) bytes: f32,
     /// True if the batch contains cached features, which makes the step faster.
     pub(crate) has_cached_features: bool,
-    /// Index of the split in [`Steps::splits`], or its length if there are too many splits.
+    /// Index of the split in [`RecordedSteps::splits`], or its length if there are too many splits.
     pub(crate) split: u16,
 }
 
 /// Steps of a job in order.
 ///
-/// If there are too many steps, only multiples of [`Steps::stride`] are stored, and the stride doubles as
+/// If there are too many steps, only multiples of [`RecordedSteps::stride`] are stored, and the stride doubles as
 /// often as necessary. Steps repeated by a resumed job replace the earlier ones.
 #[derive(Debug)]
-pub(crate) struct Steps {
-    steps: Vec<Step>,
+pub(crate) struct RecordedSteps {
+    steps: Vec<RecordedStep>,
     splits: Vec<String>,
     stride: u64,
     limit: usize,
 }
 
-impl Default for Steps {
+impl Default for RecordedSteps {
     fn default() -> Self {
         Self {
             steps: Vec::new(),
@@ -45,8 +45,8 @@ impl Default for Steps {
     }
 }
 
-impl Steps {
-    pub(crate) fn sampled(&self) -> &[Step] {
+impl RecordedSteps {
+    pub(crate) fn sampled(&self) -> &[RecordedStep] {
         &self.steps
     }
 
@@ -60,7 +60,7 @@ impl Steps {
     }
 
     /// Returns the name of a step's split.
-    pub(crate) fn split(&self, step: &Step) -> &str {
+    pub(crate) fn split(&self, step: &RecordedStep) -> &str {
         self.splits
             .get(usize::from(step.split))
             .map_or("others", String::as_str)
@@ -74,7 +74,7 @@ impl Steps {
         if !event.step.is_multiple_of(self.stride) {
             return;
         }
-        let step = Step {
+        let step = RecordedStep {
             at,
             epoch: event.epoch,
             step: event.step,
@@ -128,9 +128,9 @@ mod tests {
 
     #[test]
     fn of_a_long_job_evenly_spread_steps_are_kept() {
-        let mut steps = Steps {
+        let mut steps = RecordedSteps {
             limit: 64,
-            ..Steps::default()
+            ..RecordedSteps::default()
         };
         for step in 1..=1000 {
             steps.add(0.0, &event(step, 1.0));
@@ -142,9 +142,9 @@ mod tests {
 
     #[test]
     fn numbers_that_defy_thinning_are_bounded_too() {
-        let mut steps = Steps {
+        let mut steps = RecordedSteps {
             limit: 4,
-            ..Steps::default()
+            ..RecordedSteps::default()
         };
         for step in (0..64).map(|power| 1_u64 << power) {
             steps.add(0.0, &event(step, 1.0));
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn splits_above_the_limit_are_others() {
-        let mut steps = Steps::default();
+        let mut steps = RecordedSteps::default();
         for number in 0..SPLITS as u64 + 3 {
             steps.add(
                 0.0,
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn repeated_steps_count_once() {
-        let mut steps = Steps::default();
+        let mut steps = RecordedSteps::default();
         for (step, loss) in [(1, 9.0), (2, 8.0), (3, 7.0), (2, 6.0), (3, 5.0)] {
             steps.add(0.0, &event(step, loss));
         }
