@@ -13,12 +13,14 @@ const TENSOR: u64 = 1 << 40;
 pub(crate) const UNBOUNDED: u64 = u64::MAX / 4;
 
 /// Directed edge of the flow graph. The edge with the next (odd) number leads back.
+#[derive(Clone)]
 struct Edge {
     to: usize,
     capacity: u64,
 }
 
 /// Graph of the tensors between the input and the output, without those of a given cut.
+#[derive(Clone)]
 pub(crate) struct Separator<'a> {
     names: Vec<&'a str>,
     numbers: HashMap<&'a str, usize>,

@@ -1,17 +1,19 @@
 //! Joint cuts at which the frozen layers can be split, see `docs/joint-cuts.md`.
 
 use crate::analysis::Analysis;
+use crate::cost::PRODUCTS;
 use crate::division::Division;
 use crate::joint::is_convertible;
 use crate::joint_names::{MOST_TENSORS, is_of};
 use crate::network::Network;
+use crate::onnx::NodeProto;
 use crate::onnx::data_type::is_float;
 use crate::repeat::Repeated;
 use crate::separator::{Separator, UNBOUNDED, bytes};
 use crate::sweep::inside_quantization;
 use crate::{Effort, GraphError, Model};
 use frostline_tensor::DType;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Maximum number of joint cuts in a network, as many as candidates are measured.
 const MOST_SPLITS: usize = 24;
@@ -19,6 +21,9 @@ const MOST_SPLITS: usize = 24;
 /// Maximum number of bytes in the name of a joint cut. The wire format and hosts accept names of up to 1,024 bytes,
 /// and the names of additional nodes are longer.
 const MOST_NAME_BYTES: usize = 900;
+
+/// Number of operators with multiply-adds in the largest usual block: a transformer layer has eight matrix products.
+const BLOCK: usize = 8;
 
 impl Model {
     /// Returns the network with additional joint cuts before the cut `freeze`, at which the frozen layers can be split.
@@ -88,8 +93,9 @@ fn last_cut(frozen: &Division<'_>, network: &Network) -> Option<usize> {
 }
 
 /// Returns the joint cuts before the freeze cut in the order of execution, one before each operator with
-/// multiply-adds after the node `start`. A cut has the fewest bytes of those that contain no tensor before this
-/// operator, except for tensors that later layers read.
+/// multiply-adds after the node `start`. Of the tensors that are live before this operator or produced before the next
+/// one, a cut contains those with the fewest bytes that separate the freeze cut from the tensors produced so far. Cuts
+/// inside a block are left out.
 fn candidates<'a>(frozen: &Division<'a>, start: Option<usize>) -> Result<Vec<Vec<&'a str>>, GraphError> {
     let analysis = frozen.analysis;
     let model = analysis.model;
@@ -105,35 +111,66 @@ fn candidates<'a>(frozen: &Division<'a>, start: Option<usize>) -> Result<Vec<Vec
     let mut graph = Separator::new(analysis, &path, |name| {
         let bytes = bytes(analysis, name).filter(|_| is_convertible(analysis, name));
         // Of tensors with the same size, the output of an activation function is preferred to its input.
-        let reader = analysis
-            .links
-            .only_reader(name)
-            .and_then(|index| analysis.links.node(index));
-        let is_passed_on = reader.is_some_and(|node| node.effort() == Effort::Passing);
+        let is_activated = || {
+            let reader = analysis.links.node(analysis.links.only_reader(name)?)?;
+            let (_, producer) = analysis.links.producer(name)?;
+            Some(producer.effort() == Effort::Computing && reader.effort() == Effort::Passing)
+        };
+        let is_passed_on = is_activated() == Some(true);
         Some(bytes.map_or(UNBOUNDED, |bytes| 2 * bytes + u64::from(is_passed_on)))
     })?;
     for end in frozen.cut {
         graph.end_at(end);
     }
+    let path = BTreeSet::from_iter(path);
+    let mut last_readers: HashMap<&str, usize> = HashMap::new();
+    for index in &path {
+        let inputs = analysis
+            .links
+            .node(*index)
+            .into_iter()
+            .flat_map(|node| analysis.data_inputs(node));
+        last_readers.extend(inputs.map(|name| (name, *index)));
+    }
     let integers = integers(analysis, &path);
-    let repeated = Repeated::new(analysis, &path, &integers);
+    let repeated = Repeated::new(analysis, &frozen.before, &integers);
+    let is_product = |index: &usize| {
+        let operator = analysis.links.node(*index).and_then(NodeProto::standard_operator);
+        operator.is_some_and(|operator| PRODUCTS.contains(&operator))
+    };
+    let products: Vec<usize> = path.iter().copied().filter(is_product).collect();
+    let mut done = 0;
+    let mut cuts: Vec<Vec<&str>> = Vec::new();
+    for (place, boundary) in products.iter().enumerate() {
+        for node in path
+            .range(done..*boundary)
+            .filter(|index| !repeated.contains(**index))
+        {
+            let outputs = analysis.links.node(*node).map_or(&[][..], |node| &node.output);
+            outputs.iter().for_each(|name| graph.compute(name));
+        }
+        done = *boundary;
+        let next = products.get(place + 1).copied().unwrap_or(usize::MAX);
+        let mut near = graph.clone();
+        let live = last_readers.iter().filter(|(_, reader)| **reader >= next);
+        live.for_each(|(name, _)| near.end_at(name));
+        let is_between = start.is_none_or(|start| *boundary > start);
+        cuts.extend(
+            near.fewest(MOST_TENSORS)
+                .filter(|cut| is_between && cut != frozen.cut),
+        );
+    }
     let mut found: Vec<Vec<&str>> = Vec::new();
-    for index in BTreeSet::from_iter(path) {
-        let Some(node) = model.nodes().get(index) else {
-            continue;
-        };
-        if node.effort() == Effort::Computing
-            && start.is_none_or(|start| index > start)
-            && let Some(cut) = graph.fewest(MOST_TENSORS)
-            && (2..=MOST_TENSORS).contains(&cut.len())
+    for (place, cut) in cuts.iter().enumerate() {
+        let later = cuts.iter().skip(place + 1).take(BLOCK);
+        let is_inside = later.map(Vec::len).any(|count| count < cut.len());
+        if (2..=MOST_TENSORS).contains(&cut.len())
             && cut.join(",").len() <= MOST_NAME_BYTES
             && cut != frozen.cut
-            && found.last() != Some(&cut)
+            && found.last() != Some(cut)
+            && !is_inside
         {
-            found.push(cut);
-        }
-        if !repeated.contains(index) {
-            node.output.iter().for_each(|name| graph.compute(name));
+            found.push(cut.clone());
         }
     }
     Ok(found)
@@ -141,7 +178,7 @@ fn candidates<'a>(frozen: &Division<'a>, start: Option<usize>) -> Result<Vec<Vec
 
 /// Returns the integers and booleans that are computed from floating-point numbers. Nodes that only read these can be
 /// repeated after a cut.
-fn integers<'a>(analysis: &Analysis<'a>, path: &HashSet<usize>) -> Vec<&'a str> {
+fn integers<'a>(analysis: &Analysis<'a>, path: &BTreeSet<usize>) -> Vec<&'a str> {
     let is_number = |name: &str| is_float(analysis.probes.data_type(name));
     let nodes = analysis.model.nodes().iter().enumerate();
     let nodes =

@@ -180,14 +180,17 @@ pub(crate) fn split_layers(
     freeze: &str,
     split: &str,
 ) -> PyResult<(Vec<u8>, Vec<u8>)> {
-    let divide = || {
+    let divide = || -> Result<(Vec<u8>, Vec<u8>), GraphError> {
         let (frozen, freeze) = network.read()?.with_cut(freeze)?;
         let frozen = frozen.with_splits(&freeze)?;
         let middle = frozen.slice(Some(split), Some(&freeze))?;
-        Ok((frozen.layers_with_splits(&freeze)?.to_bytes()?, middle.to_bytes()?))
+        Ok((
+            frozen.layers_with_splits(&freeze)?.to_bytes()?,
+            middle.to_bytes()?,
+        ))
     };
     py.detach(divide)
-        .map_err(|error: GraphError| errors::invalid_settings(py, &error.to_string()))
+        .map_err(|error| errors::invalid_settings(py, &error.to_string()))
 }
 
 /// Returns the hash and the default recipe for [`layers`].

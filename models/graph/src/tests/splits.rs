@@ -217,7 +217,7 @@ fn the_number_of_splits_and_of_their_tensors_is_limited() {
     assert_eq!(found[23].0, "h20,l19");
     let mut layers = Layers::default();
     layers.conv("x", "stem", [2, 4], 1);
-    let branches: Vec<String> = (0..9).map(|branch| format!("b{branch}")).collect();
+    let branches: Vec<String> = (0..20).map(|branch| format!("b{branch}")).collect();
     for branch in &branches {
         layers.conv("stem", branch, [4, 4], 1);
     }
@@ -226,12 +226,12 @@ fn the_number_of_splits_and_of_their_tensors_is_limited() {
         .0
         .node
         .push(node("Concat", &branches, &["all"]).with([int("axis", 1)]));
-    layers.conv("all", "end", [36, 40], 1);
+    layers.conv("all", "end", [80, 90], 1);
     layers
         .0
         .node
         .push(node("Concat", &["stem", "end"], &["both"]).with([int("axis", 1)]));
-    let (frozen, freeze) = layers.finish("both", 44).with_cut("stem,end").unwrap();
+    let (frozen, freeze) = layers.finish("both", 94).with_cut("stem,end").unwrap();
     let found = joints(&frozen.with_splits(&freeze).unwrap());
     let counts: Vec<usize> = found.iter().map(|(name, _)| name.split(',').count()).collect();
     assert_eq!(counts, [2, 3, 4, 5, 6, 7, 8, 2, 2]);
@@ -289,7 +289,7 @@ fn masked() -> Model {
 #[test]
 fn a_network_without_single_cuts_is_split_with_its_mask() {
     let bytes = 4 * (4 + 4 * 8);
-    let expected = [("mask,l1", bytes), ("mask,l2", bytes)];
+    let expected = [("mask,l1", bytes)];
     check(&masked(), "l3.masked", &expected);
-    check(&masked(), "mask,l2", &expected[..1]);
+    check(&masked(), "mask,l2", &expected);
 }
