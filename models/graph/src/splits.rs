@@ -15,7 +15,7 @@ use crate::{Effort, GraphError, Model};
 use frostline_tensor::DType;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-/// Maximum number of joint cuts in a network, as many as candidates are measured.
+/// Maximum number of joint cuts in a network, which is also the maximum number of measured candidates.
 const MOST_SPLITS: usize = 24;
 
 /// Maximum number of bytes in the name of a joint cut. The wire format and hosts accept names of up to 1,024 bytes,
@@ -104,21 +104,11 @@ fn candidates<'a>(frozen: &Division<'a>, start: Option<usize>) -> Result<Vec<Vec
         .iter()
         .flat_map(|end| analysis.data_path(end, None))
         .collect();
-    // Parts of a joint cut are not quantized again, so that later layers would compute other values.
+    // Parts of a joint cut are not quantized again, which would change the values of later layers.
     if !inside_quantization(model, model.input_name()?).is_empty() {
         return Ok(Vec::new());
     }
-    let mut graph = Separator::new(analysis, &path, |name| {
-        let bytes = bytes(analysis, name).filter(|_| is_convertible(analysis, name));
-        // Of tensors with the same size, the output of an activation function is preferred to its input.
-        let is_activated = || {
-            let reader = analysis.links.node(analysis.links.only_reader(name)?)?;
-            let (_, producer) = analysis.links.producer(name)?;
-            Some(producer.effort() == Effort::Computing && reader.effort() == Effort::Passing)
-        };
-        let is_passed_on = is_activated() == Some(true);
-        Some(bytes.map_or(UNBOUNDED, |bytes| 2 * bytes + u64::from(is_passed_on)))
-    })?;
+    let mut graph = Separator::new(analysis, &path, |name| Some(capacity(analysis, name)))?;
     for end in frozen.cut {
         graph.end_at(end);
     }
@@ -155,10 +145,11 @@ fn candidates<'a>(frozen: &Division<'a>, start: Option<usize>) -> Result<Vec<Vec
         let live = last_readers.iter().filter(|(_, reader)| **reader >= next);
         live.for_each(|(name, _)| near.end_at(name));
         let is_between = start.is_none_or(|start| *boundary > start);
-        cuts.extend(
-            near.fewest(MOST_TENSORS)
-                .filter(|cut| is_between && cut != frozen.cut),
-        );
+        cuts.extend(near.fewest(MOST_TENSORS).filter(|_| is_between));
+    }
+    cuts.retain(|cut| cut != frozen.cut);
+    if frozen.cut.len() > 1 {
+        cuts.push(frozen.cut.to_vec());
     }
     let mut found: Vec<Vec<&str>> = Vec::new();
     for (place, cut) in cuts.iter().enumerate() {
@@ -174,6 +165,20 @@ fn candidates<'a>(frozen: &Division<'a>, start: Option<usize>) -> Result<Vec<Vec
         }
     }
     Ok(found)
+}
+
+/// Returns the capacity of a tensor for the smallest separator. Of tensors with the same size, the output of an
+/// activation function is preferred to its input.
+fn capacity(analysis: &Analysis<'_>, name: &str) -> u64 {
+    let links = &analysis.links;
+    let Some(bytes) = bytes(analysis, name).filter(|_| is_convertible(analysis, name)) else {
+        return UNBOUNDED;
+    };
+    let producer = links.producer(name).map(|(_, node)| node.effort());
+    let reader = links.only_reader(name).and_then(|index| links.node(index));
+    let is_activated =
+        producer == Some(Effort::Computing) && reader.is_some_and(|node| node.effort() == Effort::Passing);
+    2 * bytes + u64::from(is_activated)
 }
 
 /// Returns the integers and booleans that are computed from floating-point numbers. Nodes that only read these can be
