@@ -16,7 +16,7 @@ pub(crate) fn work(node: &NodeProto, probes: &Probes) -> f64 {
 const VISIT: f64 = 50.0;
 
 /// Operators whose price is for a multiply-add. The prices of the others are for an element.
-const PRODUCTS: &[&str] = &["Attention", "Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul"];
+pub(crate) const PRODUCTS: &[&str] = &["Attention", "Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul"];
 
 /// Element types of [`PRICES`].
 const TYPES: [i32; 8] = [

@@ -26,6 +26,11 @@ impl Cut {
         size_of::<Self>() + self.name.len() + size_of_val(self.shape.dims())
     }
 
+    /// Returns true for a cut through several tensors, see [`Model::with_cut`](crate::Model::with_cut).
+    pub fn is_joint(&self) -> bool {
+        self.name.contains(',')
+    }
+
     /// Returns true if the tensor is the output of the module `path`.
     pub(crate) fn is_of(&self, path: &str) -> bool {
         self.modules.iter().any(|module| module == path)

@@ -2,15 +2,16 @@
 //! the features and the mask of a text encoder.
 
 use crate::analysis::Analysis;
-use crate::joint_names::{ADDED, MOST_TENSORS, batched, split};
+use crate::division::Division;
+use crate::joint_names::{ADDED, MOST_TENSORS, added, batched, is_of, split};
 use crate::network::{Network, joinable};
 use crate::onnx::{GraphProto, NodeProto, TensorProto, data_type};
-use crate::repeat::Repeated;
 use crate::separator::{Choice, Separator};
 use crate::sweep::inside_quantization;
 use crate::values::signed;
 use crate::{Cut, GraphError, Model, build, joint_inputs, modules};
-use std::collections::{BTreeSet, HashSet};
+use frostline_tensor::Shape;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 impl Model {
     /// Returns the network with a cut at `names`, which are separated by commas, and the name of this cut. A name
@@ -65,7 +66,7 @@ impl Model {
             };
             return Err(refused(names, why));
         }
-        Ok((self.joined(&division, &tensors, &name)?, name))
+        Ok((self.joined(&[division])?, name))
     }
 
     /// Returns the network without what [`Model::with_cut`] and [`Model::with_joint_input`] added, with the original
@@ -83,9 +84,7 @@ impl Model {
             }
             graph.node.retain(|node| !node.name.starts_with(ADDED));
             for name in graph.node.iter_mut().flat_map(|node| &mut node.input) {
-                if let Some(original) = name.strip_prefix(ADDED) {
-                    *name = original.to_owned();
-                }
+                *name = name.trim_start_matches(ADDED).to_owned();
             }
             graph.initializer.retain(|weight| !weight.name.starts_with(ADDED));
         }
@@ -135,10 +134,10 @@ impl Model {
         cut: &[&str],
     ) -> Result<Option<Vec<String>>, GraphError> {
         let input = self.input_name()?;
-        let apart = Separator::new(analysis, cut, Choice::Apart)?.fewest(MOST_TENSORS);
-        let any = Separator::new(analysis, cut, Choice::Any)?.fewest(MOST_TENSORS);
+        let apart = Separator::without(analysis, cut, Choice::Apart)?.fewest(MOST_TENSORS);
+        let any = Separator::without(analysis, cut, Choice::Any)?.fewest(MOST_TENSORS);
         let mut names = match apart.or(any) {
-            Some(names) => names,
+            Some(names) => names.into_iter().map(str::to_owned).collect(),
             None => Division::new(analysis, cut).leaks()?,
         };
         let whole: Vec<&str> = cut
@@ -162,45 +161,104 @@ impl Model {
         ))
     }
 
-    /// Inserts the cut between the nodes before it and the others.
-    fn joined(&self, division: &Division<'_>, tensors: &[&Cut], name: &str) -> Result<Self, GraphError> {
-        let types = tensors
-            .iter()
-            .map(|tensor| division.analysis.probes.data_type(&tensor.name));
-        let types: Vec<i32> = types.collect();
-        let (joint, weights) = joint(tensors, &types, name, self.opset());
-        let nodes = self.nodes().iter().enumerate();
-        let (frozen, later): (Vec<_>, Vec<_>) = nodes.partition(|(index, _)| division.before.contains(index));
-        let later: Vec<&NodeProto> = later.into_iter().map(|(_, node)| node).collect();
-        let repeated = division.repeated.needed(&later);
-        let again = repeated.iter().filter_map(|index| self.nodes().get(*index));
-        let mut again: Vec<NodeProto> = again.cloned().collect();
-        let mut later: Vec<NodeProto> = later.into_iter().cloned().collect();
-        for name in again
-            .iter_mut()
-            .chain(&mut later)
-            .flat_map(|node| &mut node.input)
-        {
-            if tensors.iter().any(|tensor| tensor.name == *name)
-                || division.repeated.produces(&repeated, name)
-            {
-                name.insert_str(0, ADDED);
-            }
-        }
-        for node in &mut again {
-            let outputs = node.output.iter_mut();
-            outputs
-                .filter(|name| !name.is_empty())
-                .for_each(|name| name.insert_str(0, ADDED));
-            node.name = format!("{ADDED}again/{}", node.label());
-        }
-        let frozen = frozen.into_iter().map(|(_, node)| node.clone());
+    /// Inserts these cuts, which are in the order of execution. The nodes before a cut precede it, and later nodes read
+    /// the parts of the last cut through a tensor.
+    pub(crate) fn joined(&self, divisions: &[Division<'_>]) -> Result<Self, GraphError> {
         let mut graph = GraphProto {
-            node: frozen.chain(joint).chain(again).chain(later).collect(),
+            node: Vec::with_capacity(self.nodes().len()),
             ..self.graph().clone()
         };
-        graph.initializer.extend(weights);
+        let mut open: Vec<(usize, &NodeProto)> = self.nodes().iter().enumerate().collect();
+        let mut current = CurrentNames::default();
+        for division in divisions {
+            let (before, later): (Vec<_>, Vec<_>) = open
+                .into_iter()
+                .partition(|(index, _)| division.before.contains(index));
+            open = later;
+            graph
+                .node
+                .extend(before.into_iter().map(|(_, node)| current.read_by(node)));
+            let name = division.cut.join(",");
+            let (nodes, weights) = joint(division, &name, &mut current, self.opset());
+            graph.node.extend(nodes);
+            graph.initializer.extend(weights);
+            let later: Vec<&NodeProto> = open.iter().map(|(_, node)| *node).collect();
+            for index in division.repeated.needed(&later) {
+                if let Some(node) = division.analysis.links.node(index) {
+                    graph
+                        .node
+                        .push(current.repeated(node, &added("again", &name, index)));
+                }
+            }
+        }
+        graph
+            .node
+            .extend(open.into_iter().map(|(_, node)| current.read_by(node)));
         self.with_graph(graph)
+    }
+
+    /// Returns the network without the joint cuts `cuts`. Other joint cuts stay.
+    pub(crate) fn without_cuts(&self, cuts: &[&str]) -> Result<Self, GraphError> {
+        let mut graph = self.graph().clone();
+        let nodes = std::mem::take(&mut graph.node);
+        let (removed, kept): (Vec<_>, Vec<_>) = nodes
+            .into_iter()
+            .partition(|node| cuts.iter().any(|cut| is_of(node, cut)));
+        let removed: HashSet<&str> = removed
+            .iter()
+            .flat_map(|node| &node.output)
+            .map(String::as_str)
+            .collect();
+        graph.node = kept;
+        for name in graph.node.iter_mut().flat_map(|node| &mut node.input) {
+            while removed.contains(name.as_str())
+                && let Some(earlier) = name.strip_prefix(ADDED)
+            {
+                *name = earlier.to_owned();
+            }
+        }
+        let read: HashSet<&str> = graph.node.iter().flat_map(crate::read_names).collect();
+        graph
+            .initializer
+            .retain(|weight| !weight.name.starts_with(ADDED) || read.contains(weight.name.as_str()));
+        self.with_graph(graph)
+    }
+}
+
+/// Names of tensors after the last cut that divided or repeated them.
+#[derive(Default)]
+struct CurrentNames<'a>(HashMap<&'a str, String>);
+
+impl<'a> CurrentNames<'a> {
+    fn get(&self, name: &str) -> String {
+        self.0.get(name).map_or(name, String::as_str).to_owned()
+    }
+
+    /// Returns the name of the tensor after the next cut.
+    fn advance(&mut self, name: &'a str) -> String {
+        let next = format!("{ADDED}{}", self.get(name));
+        self.0.insert(name, next.clone());
+        next
+    }
+
+    /// Returns a node that reads the current tensors.
+    fn read_by(&self, node: &NodeProto) -> NodeProto {
+        let mut node = node.clone();
+        for name in &mut node.input {
+            *name = self.get(name);
+        }
+        node
+    }
+
+    /// Returns a copy of a node for the layers after the next cut.
+    fn repeated(&mut self, node: &'a NodeProto, name: &str) -> NodeProto {
+        let mut copy = self.read_by(node).named(name);
+        for (output, original) in copy.output.iter_mut().zip(&node.output) {
+            if !original.is_empty() {
+                *output = self.advance(original);
+            }
+        }
+        copy
     }
 }
 
@@ -219,6 +277,12 @@ fn refused(names: &str, why: String) -> GraphError {
     }
 }
 
+/// Returns true if a joint cut can contain a tensor of this type.
+pub(crate) fn is_convertible(analysis: &Analysis<'_>, name: &str) -> bool {
+    let code = analysis.probes.data_type(name);
+    code == data_type::FLOAT || CONVERTED.contains(&code)
+}
+
 /// Checks that `tensors` can be one tensor.
 fn check(analysis: &Analysis<'_>, tensors: &[&Cut]) -> Result<(), String> {
     if tensors.len() > MOST_TENSORS {
@@ -227,11 +291,10 @@ fn check(analysis: &Analysis<'_>, tensors: &[&Cut]) -> Result<(), String> {
             tensors.len()
         ));
     }
-    let fits = |tensor: &&&Cut| {
-        let code = analysis.probes.data_type(&tensor.name);
-        code == data_type::FLOAT || CONVERTED.contains(&code)
-    };
-    match tensors.iter().find(|tensor| !fits(tensor)) {
+    match tensors
+        .iter()
+        .find(|tensor| !is_convertible(analysis, &tensor.name))
+    {
         Some(other) => Err(format!(
             "`{}` is of type {:?}, not f32 or an integer of up to 24 bits",
             other.name, other.dtype
@@ -240,93 +303,58 @@ fn check(analysis: &Analysis<'_>, tensors: &[&Cut]) -> Result<(), String> {
     }
 }
 
-/// Nodes on both sides of a cut.
-struct Division<'a> {
-    analysis: &'a Analysis<'a>,
-    cut: &'a [&'a str],
-    /// Nodes that the tensors of the cut are computed by.
-    before: HashSet<usize>,
-    /// Nodes before the cut that can be repeated after it.
-    repeated: Repeated<'a>,
-}
-
-impl<'a> Division<'a> {
-    fn new(analysis: &'a Analysis<'a>, cut: &'a [&'a str]) -> Self {
-        let before = analysis.links.upstream(cut.iter().copied(), crate::read_names);
-        let repeated = Repeated::new(analysis, &before, cut);
-        Self {
-            analysis,
-            cut,
-            before,
-            repeated,
-        }
-    }
-
-    /// Returns the other tensors on the path of the data that cross the cut. They are sorted by the order of execution.
-    fn leaks(&self) -> Result<Vec<String>, GraphError> {
-        let mut leaks = Vec::new();
-        let model = self.analysis.model;
-        for index in BTreeSet::from_iter(self.analysis.data_path(model.output_name()?, None)) {
-            let later = model.nodes().get(index);
-            let Some(node) = later.filter(|_| !self.before.contains(&index)) else {
-                continue;
-            };
-            for name in self.analysis.data_inputs(node) {
-                let producer = self.analysis.links.producer(name).map(|(index, _)| index);
-                let is_behind = producer.is_some_and(|index| !self.before.contains(&index));
-                // Nodes inside of branches keep reading their tensors.
-                let is_read = node.input.iter().any(|input| input == name);
-                let is_repeated = producer.is_some_and(|index| self.repeated.contains(index));
-                let is_divided = is_read && (self.cut.contains(&name) || is_repeated);
-                if !is_behind && !is_divided && !leaks.iter().any(|leak| leak == name) {
-                    leaks.push(name.to_owned());
-                }
-            }
-        }
-        Ok(leaks)
-    }
-}
-
-/// Returns the nodes that join `tensors` and divide them again, and the sizes that these nodes read.
-fn joint(tensors: &[&Cut], types: &[i32], name: &str, opset: i64) -> (Vec<NodeProto>, Vec<TensorProto>) {
-    let [flat, parts] = ["flat", "part"].map(|what| {
-        let names = (0..tensors.len()).map(|number| format!("{ADDED}{what}/{name}/{number}"));
+/// Returns the nodes that join the tensors of the cut `name` and divide them again, and the sizes that these nodes read.
+fn joint<'a>(
+    division: &Division<'a>,
+    name: &str,
+    current: &mut CurrentNames<'a>,
+    opset: i64,
+) -> (Vec<NodeProto>, Vec<TensorProto>) {
+    let analysis = division.analysis;
+    let count = division.cut.len();
+    let [flat, parts] = ["flat", "part"].map(|role| {
+        let names = (0..count).map(|number| added(role, name, number));
         names.collect::<Vec<String>>()
     });
     let [flat_names, part_names] =
         [&flat, &parts].map(|names| names.iter().map(String::as_str).collect::<Vec<_>>());
+    let rows: Vec<Shape> = division
+        .cut
+        .iter()
+        .map(|tensor| Shape::from(analysis.row_of(tensor).unwrap_or_default()))
+        .collect();
     let mut nodes = Vec::new();
-    for ((tensor, flat), code) in tensors.iter().zip(&flat).zip(types) {
-        let single = format!("{flat}/f32");
-        if *code != data_type::FLOAT {
-            nodes.push(build::cast(&tensor.name, &single, data_type::FLOAT));
+    for (number, (tensor, flat)) in division.cut.iter().zip(&flat).enumerate() {
+        let mut source = current.get(tensor);
+        if analysis.probes.data_type(tensor) != data_type::FLOAT {
+            let single = added("f32", name, number);
+            nodes.push(build::cast(&source, &single, data_type::FLOAT));
+            source = single;
         }
-        let source = match *code {
-            data_type::FLOAT => &tensor.name,
-            _ => &single,
-        };
-        nodes.push(build::node("Flatten", &[source], &[flat]).with([build::int("axis", 1)]));
+        nodes.push(build::node("Flatten", &[&source], &[flat]).with([build::int("axis", 1)]));
     }
     let concat = build::node("Concat", &flat_names, &[name]).with([build::int("axis", 1)]);
     nodes.push(concat.named(&format!("{ADDED}{name}")));
-    let sizes: Vec<i64> = tensors
+    let sizes: Vec<i64> = rows
         .iter()
-        .map(|tensor| tensor.shape.dims().iter().map(|dim| signed(*dim)).product())
+        .map(|row| row.dims().iter().map(|dim| signed(*dim)).product())
         .collect();
     let lengths = build::integers(&format!("{ADDED}sizes/{name}"), &sizes);
     let (split, mut weights) = split(name, &part_names, &sizes, lengths, opset);
     nodes.push(split);
-    for ((tensor, part), code) in tensors.iter().zip(&parts).zip(types) {
+    for (number, ((tensor, part), row)) in division.cut.iter().zip(&parts).zip(&rows).enumerate() {
+        let code = analysis.probes.data_type(tensor);
         let shape = format!("{part}/shape");
-        weights.push(build::integers(&shape, &batched(&tensor.shape)));
-        let whole = format!("{ADDED}{}", tensor.name);
-        let shaped = match *code {
+        weights.push(build::integers(&shape, &batched(row)));
+        let whole = current.advance(tensor);
+        let shaped = match code {
             data_type::FLOAT => whole.clone(),
-            _ => format!("{part}/shaped"),
+            _ => added("shaped", name, number),
         };
-        nodes.push(build::node("Reshape", &[part, &shape], &[&shaped]));
-        if *code != data_type::FLOAT {
-            nodes.push(build::cast(&shaped, &whole, *code));
+        let reshape = build::node("Reshape", &[part, &shape], &[&shaped]);
+        nodes.push(reshape.named(&added("shaped", name, number)));
+        if code != data_type::FLOAT {
+            nodes.push(build::cast(&shaped, &whole, code).named(&added("whole", name, number)));
         }
     }
     (nodes, weights)

@@ -11,6 +11,20 @@ pub(crate) const MOST_TENSORS: usize = 8;
 /// Prefix of the nodes and tensors that joint cuts and joint inputs add. No exporter uses it.
 pub(crate) const ADDED: &str = "frostline.joint/";
 
+/// Returns the name of a node or tensor of the joint cut `cut`.
+pub(crate) fn added(role: &str, cut: &str, number: usize) -> String {
+    format!("{ADDED}{role}/{cut}/{number}")
+}
+
+/// Returns true for a node that the joint cut `cut` added.
+pub(crate) fn is_of(node: &NodeProto, cut: &str) -> bool {
+    let Some(name) = node.name.strip_prefix(ADDED) else {
+        return false;
+    };
+    let inner = name.split_once('/').and_then(|(_, rest)| rest.rsplit_once('/'));
+    name == cut || inner.is_some_and(|(inner, _)| inner == cut)
+}
+
 /// First version of ONNX's operators in which `Split` takes the sizes as an input.
 const SPLIT_WITH_INPUT: i64 = 13;
 

@@ -59,12 +59,6 @@ impl<'a> Repeated<'a> {
         self.nodes.contains(&index)
     }
 
-    /// Returns true if one of the nodes `repeated` produces the value.
-    pub(crate) fn produces(&self, repeated: &BTreeSet<usize>, name: &str) -> bool {
-        let producer = self.analysis.links.producer(name);
-        producer.is_some_and(|(index, _)| repeated.contains(&index))
-    }
-
     /// Returns the nodes that the nodes `later` require, in the order of execution.
     pub(crate) fn needed(&self, later: &[&NodeProto]) -> BTreeSet<usize> {
         let mut needed = BTreeSet::new();

@@ -1,5 +1,5 @@
-//! The fewest tensors that separate the input of a network from the output: a minimum vertex cut, found with the
-//! augmenting paths of Edmonds and Karp (1972) in a graph with two vertices per tensor.
+//! The tensors that separate the input of a network from later ones: a minimum vertex cut, found with the augmenting
+//! paths of Edmonds and Karp (1972) in a graph with two vertices per tensor.
 
 use crate::GraphError;
 use crate::analysis::Analysis;
@@ -10,17 +10,20 @@ use std::collections::{HashMap, HashSet, VecDeque};
 const TENSOR: u64 = 1 << 40;
 
 /// Capacity of tensors that cannot be cut, and of connections.
-const UNBOUNDED: u64 = u64::MAX / 4;
+pub(crate) const UNBOUNDED: u64 = u64::MAX / 4;
 
 /// Directed edge of the flow graph. The edge with the next (odd) number leads back.
+#[derive(Clone)]
 struct Edge {
     to: usize,
     capacity: u64,
 }
 
 /// Graph of the tensors between the input and the output, without those of a given cut.
+#[derive(Clone)]
 pub(crate) struct Separator<'a> {
     names: Vec<&'a str>,
+    numbers: HashMap<&'a str, usize>,
     edges: Vec<Edge>,
     /// Numbers of the edges from each vertex. The tensor `n` enters at the vertex `2 n` and leaves at `2 n + 1`.
     from: Vec<Vec<usize>>,
@@ -37,37 +40,54 @@ pub(crate) enum Choice {
     Any,
 }
 
+/// Returns the bytes per sample that a joint cut needs for a tensor, which it converts to `f32`, or `None` if it cannot contain the tensor.
+pub(crate) fn bytes(analysis: &Analysis<'_>, name: &str) -> Option<u64> {
+    let row = joinable(analysis, name)?;
+    Some(row.shape.bytes(4).unwrap_or(usize::MAX) as u64)
+}
+
 impl<'a> Separator<'a> {
-    pub(crate) fn new(analysis: &Analysis<'a>, without: &[&str], choice: Choice) -> Result<Self, GraphError> {
-        let [input, output] = [analysis.model.input_name()?, analysis.model.output_name()?];
+    /// Returns the graph between the input and the output without the tensors `cut`.
+    pub(crate) fn without(analysis: &Analysis<'a>, cut: &[&str], choice: Choice) -> Result<Self, GraphError> {
+        let mut computed: HashSet<&str> = cut.iter().copied().collect();
+        for node in analysis.model.nodes() {
+            if analysis.data_inputs(node).any(|name| computed.contains(name)) {
+                computed.extend(node.output.iter().map(String::as_str));
+            }
+        }
+        let output = analysis.model.output_name()?;
+        let path = analysis.data_path(output, None);
+        Self::new(analysis, &path, |name| {
+            let is_candidate = choice == Choice::Any || !computed.contains(name);
+            let capacity = bytes(analysis, name).filter(|_| is_candidate);
+            (!cut.contains(&name)).then(|| capacity.map_or(UNBOUNDED, |bytes| TENSOR.saturating_add(bytes)))
+        })
+    }
+
+    /// Returns the graph of the tensors that the nodes of `path` produce. Tensors without a capacity are left out.
+    pub(crate) fn new(
+        analysis: &Analysis<'a>,
+        path: &HashSet<usize>,
+        capacity: impl Fn(&str) -> Option<u64>,
+    ) -> Result<Self, GraphError> {
         let mut graph = Self {
             names: Vec::new(),
+            numbers: HashMap::new(),
             edges: Vec::new(),
             from: Vec::new(),
             input: 0,
             output: 0,
         };
-        let mut numbers = HashMap::new();
-        graph.input = graph.tensor(&mut numbers, input, UNBOUNDED);
-        graph.output = graph.tensor(&mut numbers, output, UNBOUNDED);
-        let path = analysis.data_path(output, None);
-        let mut computed: HashSet<&str> = without.iter().copied().collect();
+        graph.input = graph.tensor(analysis.model.input_name()?, UNBOUNDED);
+        graph.output = graph.tensor(analysis.model.output_name()?, UNBOUNDED);
         for (index, node) in analysis.model.nodes().iter().enumerate() {
-            let outputs = node.output.iter().map(String::as_str);
-            let is_computed = analysis.data_inputs(node).any(|name| computed.contains(name));
-            if is_computed {
-                computed.extend(node.output.iter().map(String::as_str));
-            }
-            for made in outputs.filter(|name| path.contains(&index) && !without.contains(name)) {
-                let row = joinable(analysis, made).filter(|_| choice == Choice::Any || !is_computed);
-                // Joint cuts convert all tensors to `f32`.
-                let capacity = row.map_or(UNBOUNDED, |row| {
-                    let bytes = row.shape.bytes(4).unwrap_or(usize::MAX);
-                    TENSOR.saturating_add(bytes as u64)
-                });
-                let to = graph.tensor(&mut numbers, made, capacity);
+            for made in node.output.iter().filter(|_| path.contains(&index)) {
+                let Some(capacity) = capacity(made) else {
+                    continue;
+                };
+                let to = graph.tensor(made, capacity);
                 for read in analysis.data_inputs(node) {
-                    if let Some(from) = numbers.get(read) {
+                    if let Some(from) = graph.numbers.get(read) {
                         graph.connect(2 * from + 1, 2 * to, UNBOUNDED);
                     }
                 }
@@ -76,13 +96,27 @@ impl<'a> Separator<'a> {
         Ok(graph)
     }
 
+    /// Marks the tensor as computed. The next separators do not contain tensors that it is computed from.
+    pub(crate) fn compute(&mut self, name: &str) {
+        if let Some(number) = self.numbers.get(name) {
+            self.connect(2 * self.input + 1, 2 * number, UNBOUNDED);
+        }
+    }
+
+    /// Ends the graph at this tensor, which is separated from the input like the output.
+    pub(crate) fn end_at(&mut self, name: &str) {
+        if let Some(number) = self.numbers.get(name) {
+            self.connect(2 * number + 1, 2 * self.output, UNBOUNDED);
+        }
+    }
+
     /// Returns the number of a tensor, which is added with this capacity if it is new.
-    fn tensor(&mut self, numbers: &mut HashMap<&'a str, usize>, name: &'a str, capacity: u64) -> usize {
-        if let Some(number) = numbers.get(name) {
+    fn tensor(&mut self, name: &'a str, capacity: u64) -> usize {
+        if let Some(number) = self.numbers.get(name) {
             return *number;
         }
         let number = self.names.len();
-        numbers.insert(name, number);
+        self.numbers.insert(name, number);
         self.names.push(name);
         self.from.extend([Vec::new(), Vec::new()]);
         self.connect(2 * number, 2 * number + 1, capacity);
@@ -99,10 +133,11 @@ impl<'a> Separator<'a> {
         }
     }
 
-    /// Returns the fewest tensors that separate the output from the input, in the order of execution, and of several such
-    /// sets the one with the fewest bytes per sample. Returns `None` if more than `most` are needed.
-    pub(crate) fn fewest(mut self, most: usize) -> Option<Vec<String>> {
-        let mut flow = 0;
+    /// Returns the tensors with the smallest capacity that separate the output from the input, in the order of execution.
+    /// Of several such sets, it is the one that is computed first. Returns `None` if the capacity exceeds that of `most`
+    /// tensors.
+    pub(crate) fn fewest(&mut self, most: usize) -> Option<Vec<&'a str>> {
+        let mut flow: u64 = 0;
         loop {
             let reached = self.search();
             if reached.get(2 * self.output).copied().flatten().is_none() {
@@ -110,9 +145,9 @@ impl<'a> Separator<'a> {
                 let cut = names.filter(|(number, _)| {
                     self.is_reached(&reached, 2 * number) && !self.is_reached(&reached, 2 * number + 1)
                 });
-                return Some(cut.map(|(_, name)| (*name).to_owned()).collect());
+                return Some(cut.map(|(_, name)| *name).collect());
             }
-            flow += self.augment(&reached);
+            flow = flow.saturating_add(self.augment(&reached));
             if flow / TENSOR > most as u64 {
                 return None;
             }

@@ -2,12 +2,13 @@
 
 use crate::analysis::Analysis;
 use crate::form::read_names;
+use crate::joint_names::is_of;
 use crate::kinds::reads_shape;
-use crate::network::info;
+use crate::network::{Network, info};
 use crate::onnx::{GraphProto, ModelProto, NodeProto, ValueInfo};
 use crate::reshaping::replace_shape;
 use crate::tensors::code_of;
-use crate::{GraphError, Model, build, functions};
+use crate::{Cut, GraphError, Model, build, functions};
 use std::collections::{BTreeMap, HashSet};
 
 impl Model {
@@ -20,32 +21,63 @@ impl Model {
     /// `DequantizeLinear` quantizes its input again, which does not change the values and lets engines
     /// compute in integers.
     ///
+    /// Joint cuts between `from` and `to` are left out, so that their tensors are not copied.
+    ///
     /// # Errors
     /// Returns [`GraphError::UnknownCut`] if a name is neither the input, the output nor a cut,
     /// [`GraphError::Order`] if the slice would be empty, and the errors of [`Model::network`].
     pub fn slice(&self, from: Option<&str>, to: Option<&str>) -> Result<Self, GraphError> {
         let analysis = Analysis::run(self)?;
         let network = self.network_of(&analysis)?;
-        let input = self.input_name()?;
-        let output = self.output_name()?;
-        let from = from.unwrap_or(input);
-        let to = to.unwrap_or(output);
-        let [start, end] = [from, to].map(|name| match name {
-            _ if name == input => Ok(0),
-            _ if name == output => Ok(usize::MAX),
-            _ => network
-                .cut(name)
-                .map(|cut| 1 + network.cuts.iter().position(|other| other == cut).unwrap_or(0)),
-        });
-        if start? >= end? {
-            return Err(GraphError::Order {
-                from: from.into(),
-                to: to.into(),
-            });
+        let from = from.unwrap_or(&network.input.name);
+        let to = to.unwrap_or(&network.output.name);
+        let between = between(&network, from, to)?.iter();
+        let joints: Vec<&str> = between
+            .filter(|cut| cut.is_joint())
+            .map(|cut| cut.name.as_str())
+            .collect();
+        if self
+            .nodes()
+            .iter()
+            .any(|node| joints.iter().any(|cut| is_of(node, cut)))
+        {
+            return self.without_cuts(&joints)?.slice(Some(from), Some(to));
         }
-        let content = SliceContent::between(&analysis, from, to)?;
-        content.into_model(&analysis, from, to)
+        SliceContent::between(&analysis, from, to)?.into_model(&analysis, from, to)
     }
+
+    /// Returns the layers up to the cut `to` like [`Model::slice`], with the joint cuts between.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`Model::slice`].
+    pub fn layers_with_splits(&self, to: &str) -> Result<Self, GraphError> {
+        let analysis = Analysis::run(self)?;
+        let network = self.network_of(&analysis)?;
+        let from = &network.input.name;
+        between(&network, from, to)?;
+        SliceContent::between(&analysis, from, to)?.into_model(&analysis, from, to)
+    }
+}
+
+/// Returns the cuts after `from` and before `to`.
+fn between<'a>(network: &'a Network, from: &str, to: &str) -> Result<&'a [Cut], GraphError> {
+    let [start, end] = [from, to].map(|name| match name {
+        _ if name == network.input.name => Ok(0),
+        _ if name == network.output.name => Ok(usize::MAX),
+        _ => network
+            .cut(name)
+            .map(|cut| 1 + network.cuts.iter().position(|other| other == cut).unwrap_or(0)),
+    });
+    let start = start?;
+    let end = end?;
+    if start >= end {
+        return Err(GraphError::Order {
+            from: from.into(),
+            to: to.into(),
+        });
+    }
+    let last = network.cuts.len().min(end - 1);
+    Ok(network.cuts.get(start..last).unwrap_or_default())
 }
 
 /// Nodes and additional weights of a slice. The keys are indices in the original model.

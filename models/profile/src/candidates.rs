@@ -27,10 +27,13 @@ pub fn candidates(model: &Model, network: &Network, freeze: &str) -> Result<Vec<
         .unwrap_or_default();
     let links = Links::of_model(model);
     let is_beaten = |index: usize, cut: &Cut| {
-        cuts.get(index + 1).is_some_and(|next| {
-            let same = next.bytes_per_sample == cut.bytes_per_sample;
-            next.bytes_per_sample <= cut.bytes_per_sample && is_cheap(&links, &cut.name, &next.name, same)
-        })
+        // Each tensor of a joint cut can be expensive.
+        cuts.get(index + 1)
+            .filter(|next| !next.is_joint())
+            .is_some_and(|next| {
+                let same = next.bytes_per_sample == cut.bytes_per_sample;
+                next.bytes_per_sample <= cut.bytes_per_sample && is_cheap(&links, &cut.name, &next.name, same)
+            })
     };
     let mut kept: Vec<Cut> = cuts
         .iter()

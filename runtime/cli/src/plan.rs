@@ -125,7 +125,11 @@ fn unusable(file: &Path) -> String {
 }
 
 fn candidates(flags: &PlanFlags) -> Option<Vec<Split>> {
-    let splits = flags.candidates.iter().map(|name| Split::from(name.as_str()));
+    let names = flags.candidates.iter().flat_map(|list| {
+        let separator = if list.contains(';') { ';' } else { ',' };
+        list.split(separator).map(str::trim)
+    });
+    let splits = names.filter(|name| !name.is_empty()).map(Split::from);
     Some(splits.collect()).filter(|splits: &Vec<Split>| !splits.is_empty())
 }
 

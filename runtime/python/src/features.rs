@@ -162,12 +162,40 @@ pub(crate) fn layers(py: Python<'_>, network: NetworkSource, cut: &str) -> PyRes
     Ok((hash, usual.unwrap_or_default()))
 }
 
+impl NetworkSource {
+    fn read(self) -> Result<Model, GraphError> {
+        match self {
+            Self::Bytes(bytes) => Model::from_bytes(bytes::Bytes::from_owner(bytes)),
+            Self::File(file) => Model::read(file),
+        }
+    }
+}
+
+/// Returns the layers up to the cut `freeze` with the joint cuts at which they can be split, and the layers from such a
+/// cut `split` to `freeze`.
+#[pyfunction]
+pub(crate) fn split_layers(
+    py: Python<'_>,
+    network: NetworkSource,
+    freeze: &str,
+    split: &str,
+) -> PyResult<(Vec<u8>, Vec<u8>)> {
+    let divide = || -> Result<(Vec<u8>, Vec<u8>), GraphError> {
+        let (frozen, freeze) = network.read()?.with_cut(freeze)?;
+        let frozen = frozen.with_splits(&freeze)?;
+        let middle = frozen.slice(Some(split), Some(&freeze))?;
+        Ok((
+            frozen.layers_with_splits(&freeze)?.to_bytes()?,
+            middle.to_bytes()?,
+        ))
+    };
+    py.detach(divide)
+        .map_err(|error| errors::invalid_settings(py, &error.to_string()))
+}
+
 /// Returns the hash and the default recipe for [`layers`].
 fn read_layers(network: NetworkSource, cut: &str) -> Result<(String, Option<PixelSpec>), GraphError> {
-    let model = match network {
-        NetworkSource::Bytes(bytes) => Model::from_bytes(bytes::Bytes::from_owner(bytes))?,
-        NetworkSource::File(file) => Model::read(file)?,
-    };
+    let model = network.read()?;
     let hash = match Split::from(cut) {
         Split::Cut(cut) => model.layers_sha256(&cut)?,
         Split::None | Split::Input => String::new(),

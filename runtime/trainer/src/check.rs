@@ -56,17 +56,18 @@ impl Job {
             self.freeze.clone_from(&network.named(&self.freeze)?.name);
         }
         network.frozen_row(&self.freeze)?;
-        self.spec.split = resolve_cut(&self.spec.split, &network)?;
+        let with_splits = self.model.with_splits(&self.freeze)?.network()?;
+        self.spec.split = resolve_cut(&self.spec.split, &with_splits)?;
         for candidate in self.spec.candidates.iter_mut().flatten() {
             if let Split::Cut(name) = candidate {
-                name.clone_from(&network.named(name)?.name);
+                name.clone_from(&with_splits.named(name)?.name);
             }
         }
         let unfreeze = &self.spec.unfreeze;
         let epochs = self.spec.recipe.epochs;
         self.spec.unfreeze = unfreeze::resolve_cuts(unfreeze, &network, &self.freeze, epochs)?;
         if let Policy::Fixed(Split::Cut(split)) = &self.spec.split {
-            check_order(&network, split, self.earliest_freeze())?;
+            check_order(&with_splits, split, self.earliest_freeze())?;
         }
         model_metadata::pixels_of_job(&self.model, &network, &self.spec.pixels, &self.guest)?;
         for phase in self.phases() {

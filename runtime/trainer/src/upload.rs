@@ -32,7 +32,7 @@ impl Upload {
         blocking(move || Ok(Self::new(UploadKind::Guest, &guest.name, guest.bytes))).await
     }
 
-    /// Returns the layers of `model` up to the cut `end`. `name` is the name of the network.
+    /// Returns the layers of `model` up to the cut `end`, with the cuts before it. `name` is the name of the network.
     ///
     /// # Errors
     /// Returns [`TrainerError::LayersTooLarge`] if the layers exceed the size of an ONNX file, and
@@ -165,7 +165,7 @@ impl OnHosts {
 
 /// Writes the layers of `model` up to `end` as a single ONNX file.
 fn one_file(model: &Model, end: String) -> Result<Bytes, TrainerError> {
-    match model.slice(None, Some(&end))?.to_bytes() {
+    match model.layers_with_splits(&end)?.to_bytes() {
         Ok(bytes) => Ok(bytes.into()),
         Err(GraphError::TooLarge { bytes, limit }) => Err(TrainerError::LayersTooLarge { end, bytes, limit }),
         Err(error) => Err(error.into()),

@@ -16,5 +16,6 @@ mod parameters;
 mod parts;
 mod random;
 mod skeletons;
+mod splits;
 mod support;
 mod unwritten;

@@ -92,8 +92,9 @@ pub(crate) struct PlanFlags {
     /// as the batch, cannot be changed by flags
     #[arg(long, value_name = "FILE", conflicts_with = "recipe")]
     pub(crate) simulate: Option<PathBuf>,
-    /// Only consider these splits
-    #[arg(long, value_name = "CUTS", value_delimiter = ',')]
+    /// Only consider these splits, separated by commas. If a cut contains several tensors, separate the splits by
+    /// semicolons: "none;layer2,layer3;layer4"
+    #[arg(long, value_name = "CUTS")]
     pub(crate) candidates: Vec<String>,
     /// Draw the speed-up of the best split over the split none, for links from 1 Mbit/s to 10 Gbit/s, to this
     /// SVG file

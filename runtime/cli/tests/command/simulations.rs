@@ -25,6 +25,9 @@ fn a_simulation_takes_every_flag_or_refuses_it() {
     assert_eq!(split(&[]), "features");
     assert_eq!(split(&["--link-bytes-per-second", "1e9"]), "none");
     assert_eq!(split(&["--candidates", "none"]), "none");
+    for both in ["none,features", "features; none"] {
+        assert_eq!(split(&["--candidates", both]), "features");
+    }
     for flags in [
         &["--batch", "64"][..],
         &["--epochs", "2"],
@@ -44,6 +47,7 @@ fn a_simulation_takes_every_flag_or_refuses_it() {
     for (flags, meant) in [
         (["--policy", "hapi-sise"], "did you mean hapi-size"),
         (["--candidates", "Features"], "did you mean features"),
+        (["--candidates", "none;layer2,layer3"], "layer2,layer3"),
     ] {
         let mistyped = plan(&flags);
         assert_eq!(mistyped.status.code(), Some(1));

@@ -144,6 +144,12 @@ def layers(network: str | bytes | os.PathLike[str], cut: str) -> tuple[str, str]
     without normalization if the network normalizes its input. It is empty if only a guest can prepare the input.
     """
 
+def split_layers(network: str | bytes | os.PathLike[str], freeze: str, split: str) -> tuple[bytes, bytes]:
+    """Return the layers before the cut ``freeze`` with the joint cuts at which they can be split, and those after ``split``.
+
+    Raises `SettingsError` if the network has no such cut.
+    """
+
 def network(file: str | os.PathLike[str], output: str | None, image_size: int | None) -> bytes:
     """Read an ONNX file with this output and open axes of this size.
 

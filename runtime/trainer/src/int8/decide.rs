@@ -13,12 +13,12 @@ use frostline_compute::{Dedicated, session_options};
 use frostline_engine::{Device, exact_int8, library_version};
 use frostline_graph::Model;
 use frostline_images::{DecodeLimits, load, normalize};
-use frostline_job::PrefixPrecision;
 use frostline_job::folder::INT8;
+use frostline_job::{Policy, PrefixPrecision};
 use frostline_profile::{ProfileError, machine};
 use frostline_quantization::{RULES, WeightBits};
 use frostline_tensor::{Data, PixelSpec, Shape, Tensor};
-use frostline_wire::ObjectInfo;
+use frostline_wire::{ObjectInfo, Split};
 use serde::Serialize;
 use std::io::Write;
 
@@ -85,6 +85,9 @@ pub(crate) async fn decide_for(
         _ if job.device != Device::Cpu => "int8 is supported on the CPU only; use f32, or the device cpu",
         _ if candidate.model.input_name()? == candidate.freeze => {
             "int8 requires frozen layers; use f32, or freeze layers"
+        }
+        _ if matches!(&job.spec.split, Policy::Fixed(Split::Cut(cut)) if cut.contains(',') && *cut != job.freeze) => {
+            "the frozen layers can be split at a cut through several tensors in f32 only; use f32, or the split 'freeze'"
         }
         _ => return candidate.decide(events).await,
     };

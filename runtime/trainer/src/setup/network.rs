@@ -21,7 +21,8 @@ pub(crate) struct DividedNetwork {
     pub(super) network: Network,
     /// The whole network with the new head, before quantization.
     pub(crate) headed: Model,
-    /// The same network with the frozen layers in the job's precision, f32 or int8.
+    /// The same network with the frozen layers in the job's precision, f32 or int8. In f32, it contains the joint cuts at
+    /// which the frozen layers can be split.
     pub(crate) frozen: Model,
     /// Precision of the int8 weights, if the frozen layers are quantized.
     pub(crate) int8: Option<WeightBits>,
@@ -76,7 +77,8 @@ impl DividedNetwork {
             .with_own_weights(job.earliest_freeze())?
             .replace_head_keeping(&outputs.copied_from, job.spec.recipe.seed)?;
         let suffix = headed.slice(Some(&job.freeze), None)?;
-        let network = headed.network()?;
+        let frozen = headed.with_splits(&job.freeze)?;
+        let network = frozen.network()?;
         let row = network.frozen_row(&job.freeze)?.dims();
         let straight = Standard::applies_to(&suffix)?;
         let linear = job
@@ -94,7 +96,7 @@ impl DividedNetwork {
             settings: settings(job, &headed, &suffix, outputs)?,
             suffix,
             outputs: outputs.clone(),
-            frozen: headed.clone(),
+            frozen,
             int8: None,
             headed,
             parameters: model_metadata::parameters(&job.guest, recipe)?,

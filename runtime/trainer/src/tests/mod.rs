@@ -8,6 +8,7 @@ mod features;
 mod full_disk;
 mod hosts;
 mod int8;
+mod joint;
 mod labels;
 mod optimizations;
 mod pipeline;

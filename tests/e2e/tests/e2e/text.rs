@@ -179,6 +179,9 @@ mod needs_guests {
         let job = [&common[..], &["--model", &model, "--guest", &named]].concat();
         let one = events(&scratch.train(&job));
         assert!(losses(&one).len() >= 12);
+        let inside = ["--split", "embedded,bias"];
+        let inside = events(&scratch.train(&[&job[..], &inside].concat()));
+        assert_eq!(losses(&inside), losses(&one));
 
         // Two hosts, and features from the cache after the first epoch.
         let hosts = start_hosts(&scratch, 2);

@@ -183,7 +183,7 @@ class FrozenLayers:
         on this machine, which shares the cores with this process. A measurement would take longer than a split saves.
         """
         if split != "auto" or guest or not client.hosts:
-            where = split if split in ("none", "input") else self.cut if split in ("auto", self.freeze) else network.split_cut(self.exported, split, self.cut)
+            where = self._where(split)
             usual = "u8" if where == "input" else "f32"
             return where, {"encoding": usual if encoding == "auto" else encoding}
         whole = self._whole()
@@ -198,6 +198,15 @@ class FrozenLayers:
             "open_requests": planned["window"],
             "ahead": planned["batches_ahead"],
         }
+
+    def _where(self, split):
+        """Return `none`, `input` or the names of the tensors at a split of the user."""
+        if split in ("none", "input"):
+            return split
+        if split in ("auto", self.freeze):
+            return self.cut
+        # Several tensors, as a plan names them.
+        return split if "," in split else network.split_cut(self.exported, split, self.cut)
 
     def table_of(self, train: Samples, validation: Samples) -> dict[str, Any]:
         """Return settings of a plan for images without labels: a table with a class for each image, which does not affect the costs."""
@@ -222,13 +231,23 @@ class FrozenLayers:
         :param samples: Samples to try.
         """
         guest = os.fspath(prefix.guest) if prefix.guest is not None else None
+        middle = self._split_at(split) if "," in split and split != self.cut else self.middle(split)
         # Without a guest, the recipe is sufficient to compute the pixels on this machine.
         local = split == "none" and guest is None and (settings["parameters"] or _native.layers(self.layers, "input")[1])
         sent = {"parameters": local} if local else self._upload(client, guest)
-        source = Source(settings | sent, split, self.middle(split), prefix.threads, on_bad_sample="skip")
+        source = Source(settings | sent, split, middle, prefix.threads, on_bad_sample="skip")
         with self.stages.stage("comparing the activations of two images with PyTorch's"):
             self._compare(source, samples, guest)
         return split, sent, source.middle
+
+    def _split_at(self, split):
+        """Add the cuts through several tensors to the layers for hosts, and return the layers from one of them to the freeze cut."""
+        whole = network.without_joint(self.exported).SerializeToString()
+        is_exact = self.layers is self.exact
+        self.layers, middle = (network.with_metadata(layers, self.exported) for layers in _native.split_layers(whole, self.cut, split))
+        if is_exact:
+            self.exact = self.layers
+        return middle
 
     def middle(self, split: str) -> bytes | None:
         """Return the layers from the split to the freeze cut, or `None` if there are none."""

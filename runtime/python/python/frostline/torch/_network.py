@@ -267,6 +267,13 @@ def piece(exported, begin, end):
     return sliced.SerializeToString()
 
 
+def with_metadata(layers, exported):
+    """Return serialized layers with the metadata of `exported`."""
+    model = onnx.load_model_from_string(layers)
+    model.metadata_props.extend(exported.metadata_props)
+    return model.SerializeToString()
+
+
 def _requantize(exported, sliced, begin):
     """Quantize `begin` again if it is the output of a `DequantizeLinear`.
 
