@@ -102,7 +102,7 @@ impl HostConnection {
     pub(crate) async fn open(access: HostAccess<'_>, data: &str, device: &str) -> Result<Self> {
         if access.urls.is_empty() {
             let root = embedded_root(data, access.follow_links)?;
-            return Self::embed(root, device, access.image_pixels).await;
+            return Self::embed(vec![root], device, access.image_pixels).await;
         }
         Ok(Self {
             hosts: access.hosts().await?,
@@ -110,14 +110,15 @@ impl HostConnection {
         })
     }
 
-    async fn embed(data: String, device: &str, image_pixels: Option<u64>) -> Result<Self> {
+    /// Starts an embedded host with read access to `data`.
+    pub(crate) async fn embed(data: Vec<String>, device: &str, image_pixels: Option<u64>) -> Result<Self> {
         let folder =
             HostFolder::create().context("cannot create a temporary folder for the embedded host")?;
         let state = folder.state();
         let mut settings = HostSettings {
             listen: "127.0.0.1:0".to_owned(),
             state: data_url(&state.display().to_string())?,
-            data: vec![data],
+            data,
             ..HostSettings::default()
         };
         device.clone_into(&mut settings.engine.device);

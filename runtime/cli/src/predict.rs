@@ -1,14 +1,18 @@
-//! `frostline predict`, which classifies images on this machine without a host.
+//! `frostline predict`, which classifies images and other files on this machine.
 
 use crate::arguments::PredictFlags;
+use crate::host::{HostConnection, data_url};
 use crate::output::{print_json, stdout};
 use crate::reporter::{image_counter, warn};
 use crate::train::read_model_and_pixels;
-use anyhow::{Result, bail};
-use frostline_job::{PixelSource, pixels_line, plain_line};
-use frostline_trainer::{Answer, Event, Prediction, PredictionJob, Predictor};
+use anyhow::{Context, Result, bail};
+use frostline_job::{Events, PixelSource, pixels_line, plain_line};
+use frostline_trainer::{Answer, Event, Guest, GuestFiles, LocalFiles, Prediction, PredictionJob, Predictor};
 use serde::Serialize;
+use std::fs;
 use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 /// Output of `--json` for an image.
@@ -28,6 +32,9 @@ struct UnusableImage<'a> {
 
 pub(crate) async fn run(flags: PredictFlags, json: bool, stop: &CancellationToken) -> Result<()> {
     let pixels = flags.pixels.settings()?;
+    let guest = flags.guest.as_deref();
+    let guest = guest.map(|file| Guest::read(Some(file), flags.parameters.as_deref()));
+    let guest = guest.transpose()?;
     let job = PredictionJob {
         model: read_model_and_pixels(&flags.model, &flags.interface, &pixels)?,
         paths: flags.paths,
@@ -41,13 +48,61 @@ pub(crate) async fn run(flags: PredictFlags, json: bool, stop: &CancellationToke
     tokio::select! {
         biased;
         () = stop.cancelled() => bail!("interrupted before the last image"),
-        done = predict(job, json) => done,
+        done = predict(job, guest, json) => done,
     }
 }
 
-async fn predict(job: PredictionJob, json: bool) -> Result<()> {
-    let mut predictor = Predictor::open(job).await?;
-    if let (recipe, source @ (PixelSource::Assumed | PixelSource::Network)) = predictor.pixels
+async fn predict(job: PredictionJob, guest: Option<Guest>, json: bool) -> Result<()> {
+    let Some(guest) = guest else {
+        return print_all(Predictor::open(job).await?, json).await;
+    };
+    let files = job.paths.iter().map(|path| local_files(path));
+    let files = files.collect::<Result<Vec<_>>>()?;
+    let device = job.device.to_string();
+    let roots = files.iter().map(|files| files.root.clone()).collect();
+    let connection = HostConnection::embed(roots, &device, job.image_pixels).await?;
+    let guest = GuestFiles {
+        guest,
+        host: connection.client()?,
+        files,
+    };
+    let events: Events = Arc::new(move |event: Event| warn(&event, json));
+    let result = match Predictor::open_with_guest(job, guest, &events).await {
+        Ok(predictor) => print_all(predictor, json).await,
+        Err(error) => Err(error.into()),
+    };
+    connection.close().await;
+    result
+}
+
+/// Returns the folder and the file name of a path.
+fn local_files(path: &Path) -> Result<LocalFiles> {
+    let metadata = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let (folder, name) = if metadata.is_dir() {
+        (path, None)
+    } else {
+        let folder = path.parent().unwrap_or(Path::new(""));
+        (
+            folder,
+            path.file_name().map(|name| name.to_string_lossy().into_owned()),
+        )
+    };
+    let shown = if folder.as_os_str().is_empty() {
+        "."
+    } else {
+        folder
+            .to_str()
+            .with_context(|| format!("the path {} is not UTF-8", folder.display()))?
+    };
+    Ok(LocalFiles {
+        root: data_url(shown)?,
+        folder: folder.to_owned(),
+        name,
+    })
+}
+
+async fn print_all(mut predictor: Predictor, json: bool) -> Result<()> {
+    if let Some((recipe, source @ (PixelSource::Assumed | PixelSource::Network))) = predictor.pixels
         && !json
     {
         tell!("pixels     {}", pixels_line(&recipe, source));

@@ -4,7 +4,7 @@
 //! * [`train`]: executes a [`Job`], emits [`Event`]s and returns a [`JobResult`].
 //! * [`RunFolder`], [`runs`]: folders to resume jobs from. See `docs/runs.md`.
 //! * [`evaluate`]: measures the [`Quality`] of a model, with [`Tables`] for classes or labels.
-//! * [`Predictor`]: predicts images on this machine, with no hosts.
+//! * [`Predictor`]: predicts images and other files on this machine.
 //! * [`quantize`]: converts layers of a network to int8.
 //! * [`study()`]: profiles a network on a host.
 //! * [`plan()`]: chooses a split and explains the choice.
@@ -66,7 +66,10 @@ pub use guest::Guest;
 pub use int8::{QuantizationJob, quantize};
 pub use job::{EvaluationJob, Job, feature_cache, frozen_up_to, last_cut_before_head};
 pub use model_metadata::{Int8Note, input_pixels, normalized_twice, read_pixels_beside};
-pub use predict::{Answer, ClassProbability, LabelAnswer, Prediction, PredictionJob, Predictor, TargetValue};
+pub use predict::{
+    Answer, ClassProbability, GuestFiles, LabelAnswer, LocalFiles, Prediction, PredictionJob, Predictor,
+    TargetValue,
+};
 pub use study::{HostStudy, StudyJob, study};
 pub use training::{fetcher, train};
 pub use verify::{COMPARED_IMAGES, CutActivations};

@@ -153,7 +153,7 @@ pub(crate) struct EvalFlags {
 
 /// Classify images on this machine
 ///
-/// Runs without a host. Prints a line for each image, which contains the most likely classes and
+/// Runs without a storage host. Prints a line for each image, which contains the most likely classes and
 /// probabilities, the decision for each label, or the predicted numbers. Unusable images are reported on
 /// standard error and skipped. In this case, the exit code is 1.
 #[derive(Debug, Args)]
@@ -161,7 +161,8 @@ pub(crate) struct EvalFlags {
 Examples:
   frostline predict --model tuned.onnx cat.jpg dog.png
   frostline predict --model tuned.onnx ./photos --top 1
-  frostline predict --model tuned.onnx ./photos --json > said.jsonl")]
+  frostline predict --model tuned.onnx ./photos --json > said.jsonl
+  frostline predict --model tuned.onnx ./texts --guest tokens.wasm")]
 pub(crate) struct PredictFlags {
     /// Images, or folders to search recursively in order of file names
     #[arg(value_name = "PATH", required = true)]
@@ -179,6 +180,12 @@ pub(crate) struct PredictFlags {
     /// other images. Use 1 for the fastest result for a single image
     #[arg(long, default_value_t = 16, value_parser = positive)]
     pub(crate) batch: usize,
+    /// Guest used in training, required if it computes the network's input differently. It reads all files of a folder
+    #[arg(long, value_name = "FILE")]
+    pub(crate) guest: Option<PathBuf>,
+    /// Text passed to the guest unchanged [default: the text from training]
+    #[arg(long, value_name = "TEXT", requires = "guest")]
+    pub(crate) parameters: Option<String>,
     #[command(flatten)]
     pub(crate) pixels: GivenFlags<PixelFlags>,
     /// Maximum number of pixels of an image (width times height) [default: 268435456, for photos of 200

@@ -127,6 +127,33 @@ pub(crate) async fn evaluate_samples(
     measured.run(job, hosts, events).await
 }
 
+/// The source of a guest's rows and the layers after its split.
+pub(crate) struct OpenedGuest {
+    pub(crate) source: Source,
+    pub(crate) network: Network,
+    pub(crate) scorer: Dedicated<Scorer>,
+}
+
+/// Sends the guest and the layers of a job to `hosts`, and opens the layers after the split of the training.
+///
+/// # Errors
+/// Returns a [`TrainerError`] if the hosts refuse the guest or the model, or if the engine refuses the layers.
+pub(crate) async fn open_guest(
+    job: EvaluationJob,
+    hosts: &Hosts,
+    events: &Events,
+) -> Result<OpenedGuest, TrainerError> {
+    job.check()?;
+    let (job, network) = blocking(move || with_cut_of_training(job)).await?;
+    let (task, _) = model_metadata::outputs(&job.model).unwrap_or_default();
+    let (offer, split) = opened(&job, network, hosts, events).await?;
+    Ok(OpenedGuest {
+        source: offer.source_at(&split, Encoding::F32, FLOW.request_samples)?,
+        network: offer.network,
+        scorer: open(&job, &split, task).await?,
+    })
+}
+
 /// Returns the source of activations or of unchanged objects, and the split.
 async fn opened(
     job: &EvaluationJob,

@@ -10,7 +10,7 @@ mod validation;
 
 pub(crate) use division::{Divided, Division, ListedSamples};
 pub use evaluate::evaluate;
-pub(crate) use evaluate::evaluate_samples;
+pub(crate) use evaluate::{evaluate_samples, open_guest};
 pub(crate) use predictions::*;
 pub(crate) use scorer::Scorer;
 pub use tables::{ClassFigures, ConfusedPair, LabelFigures, Tables, TargetFigures};

@@ -15,16 +15,16 @@ const MOST_BYTES: u64 = 256 << 20;
 
 /// Loads batches of images in advance, as network input.
 pub(super) struct Images {
-    batches: mpsc::Receiver<LoadedImages>,
+    batches: mpsc::Receiver<LoadedBatch>,
     /// The loading task, while it is running.
     driver: Option<AbortOnDropHandle<Result<(), TrainerError>>>,
 }
 
-/// Loaded batch of images.
-pub(super) struct LoadedImages {
+/// Loaded batch of images or other files.
+pub(super) struct LoadedBatch {
     /// Every path of the batch with the outcome of loading.
     pub(super) outcomes: Vec<(PathBuf, Result<(), String>)>,
-    /// Loaded images `f32[n, 3, h, w]`, in order; `None` if all failed.
+    /// Rows of the loaded files, `f32[n, ..]`, in order; `None` if all failed. Rows of images are `[3, h, w]`.
     pub(super) rows: Option<Tensor>,
 }
 
@@ -50,7 +50,7 @@ impl Images {
     }
 
     /// Returns the next batch, or `None` at the end.
-    pub(super) async fn next(&mut self) -> Result<Option<LoadedImages>, TrainerError> {
+    pub(super) async fn next(&mut self) -> Result<Option<LoadedBatch>, TrainerError> {
         if let Some(batch) = self.batches.recv().await {
             return Ok(Some(batch));
         }
@@ -68,7 +68,7 @@ async fn run(
     batch: usize,
     pixels: PixelSpec,
     decoders: DecodePool,
-    to: mpsc::Sender<LoadedImages>,
+    to: mpsc::Sender<LoadedBatch>,
 ) -> Result<(), TrainerError> {
     loop {
         let found: Vec<WalkItem>;
@@ -124,7 +124,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn together(crops: Vec<Cropped>, pixels: &PixelSpec) -> Result<LoadedImages, TrainerError> {
+fn together(crops: Vec<Cropped>, pixels: &PixelSpec) -> Result<LoadedBatch, TrainerError> {
     let mut outcomes = Vec::with_capacity(crops.len());
     let mut rows = Vec::new();
     let mut count = 0;
@@ -136,11 +136,11 @@ fn together(crops: Vec<Cropped>, pixels: &PixelSpec) -> Result<LoadedImages, Tra
         outcomes.push((path, outcome));
     }
     if count == 0 {
-        return Ok(LoadedImages { outcomes, rows: None });
+        return Ok(LoadedBatch { outcomes, rows: None });
     }
     let shape = Shape::new(pixels.sample_shape()).batched(count);
     let rows = Tensor::new(shape, Data::U8(rows))?;
-    Ok(LoadedImages {
+    Ok(LoadedBatch {
         outcomes,
         rows: Some(normalize(&rows, pixels)?),
     })

@@ -1,20 +1,24 @@
-//! Predicts local images without a host.
+//! Predicts local images, and local files that a guest reads.
 
 mod answer;
+mod guest;
 mod images;
 mod walk;
 
 pub use answer::{Answer, ClassProbability, LabelAnswer, Prediction, TargetValue};
+pub use guest::{GuestFiles, LocalFiles};
 
-use crate::evaluation::Scorer;
-use crate::{SettingError, TrainerError, blocking, model_metadata};
+use crate::evaluation::{Scorer, open_guest};
+use crate::{Events, SettingError, TrainerError, blocking, model_metadata};
 use frostline_compute::{ComputeError, Dedicated, Forward, session_options};
 use frostline_engine::Device;
 use frostline_graph::{Model, Network};
 use frostline_images::DecodeLimits;
 use frostline_job::{PixelFlags, PixelSource, Task};
 use frostline_tensor::PixelSpec;
-use images::{Images, LoadedImages};
+use futures::StreamExt;
+use guest::GuestBatches;
+use images::{Images, LoadedBatch};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -24,7 +28,7 @@ pub struct PredictionJob {
     /// The network, usually a tuned model with class names and preprocessing in the metadata. Outputs without
     /// names are called `output N`, counted from 0.
     pub model: Model,
-    /// Images, and folders with images.
+    /// Images, and folders with images. Not used with a guest.
     pub paths: Vec<PathBuf>,
     /// Maximum number of classes reported per image.
     pub top: usize,
@@ -43,15 +47,30 @@ pub struct PredictionJob {
 /// Runs a model on images in batches, and loads the next images in parallel. Holds up to three batches in
 /// memory. Dropping it stops all work.
 pub struct Predictor {
-    /// The preprocessing in use, and the source of these settings.
-    pub pixels: (PixelSpec, PixelSource),
+    /// The preprocessing in use, and the source of these settings. `None` if a guest makes the rows.
+    pub pixels: Option<(PixelSpec, PixelSource)>,
     /// Warning about the preprocessing, if it does not fit the network.
     pub warning: Option<String>,
-    images: Images,
+    files: Files,
     network: Dedicated<Scorer>,
     task: Task,
     names: Arc<[String]>,
     top: usize,
+}
+
+/// Source of the batches.
+enum Files {
+    Images(Images),
+    Guest(GuestBatches),
+}
+
+impl Files {
+    async fn next(&mut self) -> Result<Option<LoadedBatch>, TrainerError> {
+        match self {
+            Self::Images(images) => images.next().await,
+            Self::Guest(batches) => batches.next().await.transpose(),
+        }
+    }
 }
 
 impl Predictor {
@@ -65,27 +84,51 @@ impl Predictor {
         SettingError::at_least_one("the number of classes", job.top)?;
         let model = job.model.clone();
         let network = blocking(move || Ok(model.network()?)).await?;
-        let (pixels, source) =
-            model_metadata::pixels(&job.model, &network, &job.pixels, false).map_err(without_guests)?;
+        let (pixels, source) = model_metadata::pixels(&job.model, &network, &job.pixels, false)?;
         let warning = model_metadata::normalized_twice(&job.model, &pixels, source);
         let (task, names) = outputs(&job.model, &network)?;
         let options = session_options(job.device, job.threads);
         let decoders = options.threads;
         Ok(Self {
-            pixels: (pixels, source),
+            pixels: Some((pixels, source)),
             warning,
             network: Dedicated::open(move |interrupt| {
                 let forward = Forward::open(&job.model, job.batch, &options, interrupt, "predicting")?;
                 Ok::<_, ComputeError>(Scorer::new(forward, &job.model, task))
             })
             .await?,
-            images: Images::start(
+            files: Files::Images(Images::start(
                 job.paths,
                 job.batch,
                 pixels,
                 decoders,
                 DecodeLimits::new(job.image_pixels),
-            )?,
+            )?),
+            task,
+            names: names.into(),
+            top: job.top,
+        })
+    }
+
+    /// Opens a model whose input a guest computes from files. The guest runs up to the split of the training, the other
+    /// layers run in this process.
+    ///
+    /// # Errors
+    /// Returns a [`TrainerError`] if a setting is invalid, or if the host refuses the guest or the model.
+    pub async fn open_with_guest(
+        job: PredictionJob,
+        guest: GuestFiles,
+        events: &Events,
+    ) -> Result<Self, TrainerError> {
+        SettingError::at_least_one("the batch size", job.batch)?;
+        SettingError::at_least_one("the number of classes", job.top)?;
+        let opened = open_guest(guest.evaluation(&job), &guest.host.clone().into(), events).await?;
+        let (task, names) = outputs(&job.model, &opened.network)?;
+        Ok(Self {
+            pixels: None,
+            warning: None,
+            network: opened.scorer,
+            files: Files::Guest(guest.start(&job, opened.source, events).await?),
             task,
             names: names.into(),
             top: job.top,
@@ -98,7 +141,7 @@ impl Predictor {
     /// Returns a [`TrainerError`] if the engine fails. Image errors are reported in [`Prediction::answer`]
     /// instead.
     pub async fn next(&mut self) -> Result<Option<Vec<Prediction>>, TrainerError> {
-        let Some(LoadedImages { outcomes, rows }) = self.images.next().await? else {
+        let Some(LoadedBatch { outcomes, rows }) = self.files.next().await? else {
             return Ok(None);
         };
         let answers = match rows {
@@ -149,17 +192,4 @@ fn outputs(model: &Model, network: &Network) -> Result<(Task, Vec<String>), Trai
         });
     }
     Ok((task, names))
-}
-
-/// Replaces the error about a missing guest, because a local prediction cannot run guests.
-fn without_guests(error: TrainerError) -> TrainerError {
-    match error {
-        TrainerError::GuestNeeded { guest, .. } => TrainerError::Pixels {
-            reason: format!(
-                "the model was trained on input from the guest '{guest}', and only a host can run guests; evaluate \
-                 labeled images with that guest instead"
-            ),
-        },
-        other => other,
-    }
 }

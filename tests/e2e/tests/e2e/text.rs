@@ -166,6 +166,58 @@ fn run(arguments: &[&str]) -> Finished {
     finish(frostline().args(arguments)).unwrap()
 }
 
+/// Compares the predictions for a folder, and for a file and a text that is too long, with those of an evaluation.
+fn assert_predicts_alike(scratch: &Scratch, photos: &str, tuned: &str, guest: &str) {
+    let table = scratch.path("predictions.csv").to_str().unwrap().to_owned();
+    let common = ["--json", "--model", tuned, "--guest", guest];
+    let of_validation = [
+        "eval",
+        "--data",
+        photos,
+        "--part",
+        "validation",
+        "--predictions",
+        &table,
+    ];
+    run(&[&of_validation[..], &common].concat());
+    let table = fs::read_to_string(table).unwrap();
+    let evaluated: Vec<(&str, &str)> = table
+        .lines()
+        .skip(1)
+        .map(|line| {
+            let mut cells = line.split(',');
+            let key = cells.next().unwrap();
+            (key, cells.nth(1).unwrap())
+        })
+        .collect();
+    assert_eq!(evaluated.len(), 12);
+
+    let folder = format!("{photos}/validation");
+    let file = format!("{photos}/{}", evaluated[3].0);
+    let long = scratch.path("long.ids");
+    fs::write(&long, vec![1; 4 * LENGTH + 4]).unwrap();
+    let predict = ["predict", "--batch", "5", &folder, &file, long.to_str().unwrap()];
+    let predicted = run(&[&predict[..], &common].concat());
+    assert_eq!(predicted.code, Some(1));
+    assert!(
+        predicted
+            .stderr
+            .contains("expected 4 bytes for each of 1 to 12 ids")
+    );
+    let likely: Vec<(String, String)> = predicted
+        .stdout
+        .lines()
+        .map(|line| {
+            let line: Value = serde_json::from_str(line).unwrap();
+            let text = |value: &Value| value.as_str().unwrap().to_owned();
+            (text(&line["path"]), text(&line["classes"][0]["class"]))
+        })
+        .collect();
+    let expected = evaluated.iter().chain([&evaluated[3]]);
+    let expected = expected.map(|(key, class)| (format!("{photos}/{key}"), (*class).to_owned()));
+    assert_eq!(likely, expected.collect::<Vec<_>>());
+}
+
 mod needs_guests {
     use super::*;
 
@@ -253,6 +305,8 @@ mod needs_guests {
             "{best} {accuracies:?}"
         );
 
+        assert_predicts_alike(&scratch, &photos, &tuned, &named);
+
         fs::remove_dir_all(scratch.path("runs")).unwrap();
         scratch.train(&[&job[..], &["2"]].concat());
         let [folder] = &sorted(&scratch.path("runs"))[..] else {
@@ -284,6 +338,16 @@ mod needs_guests {
             &without_guest,
             &["input_ids (i64[12])", "attention_mask (i64[12])", "write a guest"],
         );
+        let missing = scratch.path("photos").join("missing.ids");
+        let refused = run(&[
+            "predict",
+            "--model",
+            &model,
+            "--guest",
+            &named,
+            missing.to_str().unwrap(),
+        ]);
+        scratch.assert_failed(&refused, &["cannot read", "missing.ids"]);
         // A text that is too long is a bad sample with a reason, like a broken image.
         let folder = scratch.path("photos").join("train/news");
         fs::write(folder.join("long.ids"), vec![1; 4 * LENGTH + 4]).unwrap();
