@@ -33,7 +33,7 @@ impl Model {
         let to = to.unwrap_or(&network.output.name);
         let between = between(&network, from, to)?.iter();
         let joints: Vec<&str> = between
-            .filter(|cut| cut.is_joint())
+            .filter(|cut| cut.is_joint() && cut.name != to)
             .map(|cut| cut.name.as_str())
             .collect();
         if self

@@ -143,6 +143,9 @@ fn check(network: &Model, freeze: &str, expected: &[(&str, usize)]) {
     let limits = ModelLimits::default();
     let uploaded = Model::admit(uploaded.to_bytes().unwrap().into(), &limits).unwrap();
     assert_eq!(run(&uploaded, &input), activations);
+    let received = uploaded.slice(None, Some(&freeze)).unwrap();
+    assert_eq!(run(&received, &input), activations);
+    assert_eq!(received.nodes().len(), prefix.nodes().len());
     for (split, bytes) in expected {
         let rows = run(&uploaded.slice(None, Some(split)).unwrap(), &input);
         assert_eq!(rows.as_bytes().len(), 2 * bytes, "{split}");
