@@ -231,7 +231,7 @@ mod needs_guests {
         let job = [&common[..], &["--model", &model, "--guest", &named]].concat();
         let one = events(&scratch.train(&job));
         assert!(losses(&one).len() >= 12);
-        let inside = ["--split", "embedded,bias"];
+        let inside = ["--split", "attention_mask,embedded"];
         let inside = events(&scratch.train(&[&job[..], &inside].concat()));
         assert_eq!(losses(&inside), losses(&one));
 
@@ -341,6 +341,7 @@ mod needs_guests {
         let missing = scratch.path("photos").join("missing.ids");
         let refused = run(&[
             "predict",
+            "--json",
             "--model",
             &model,
             "--guest",
