@@ -101,7 +101,7 @@ impl Rounding {
     pub fn for_split(encoding: Encoding, split: &Split, freeze: &str) -> Self {
         let at_freeze = matches!(split, Split::Cut(cut) if cut == freeze);
         match encoding.values {
-            Values::F32 | Values::U8 => Self::Exact,
+            Values::F32 | Values::U8 | Values::I32 => Self::Exact,
             Values::F16 if at_freeze => Self::Half,
             Values::F16 => Self::HalfBeforeLayers,
             Values::Int8 => Self::Int8(split.to_string()),
