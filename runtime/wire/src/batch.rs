@@ -405,8 +405,8 @@ mod tests {
         let exact = columns(&format, Data::F32(vec![1e6, 0.5])).unwrap();
         let blank = null_row(&format).unwrap();
         let no_error = new_null_array(&DataType::Struct(error_fields()), 1);
-        let texts: Vec<ArrayRef> = vec![Arc::new(StringArray::from(vec!["x"])); 2];
-        let error: ArrayRef = Arc::new(StructArray::new(error_fields(), texts, None));
+        let text: ArrayRef = Arc::new(StringArray::from(vec!["x"]));
+        let error: ArrayRef = Arc::new(StructArray::new(error_fields(), vec![text; 2], None));
         let candidates = [&encoded, &exact, &blank];
         // The columns are `activation/a`, `exact/a`, `activation/b` and `exact/b`.
         let mut accepted = 0;
