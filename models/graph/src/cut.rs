@@ -1,3 +1,4 @@
+use crate::TensorInfo;
 use frostline_tensor::{DType, Shape};
 
 /// A point at which the network can be split because a single tensor carries all data across it.
@@ -18,12 +19,18 @@ pub struct Cut {
     /// Paths of the source modules that output this tensor, outermost first. Users can refer to the cut by
     /// these names. Empty if the exporter recorded no modules.
     pub modules: Vec<String>,
+    /// Tensors that a joint cut contains, in the order in which they are concatenated. Booleans have the type `u8`. Empty
+    /// for a single tensor.
+    pub tensors: Vec<TensorInfo>,
 }
 
 impl Cut {
-    /// Returns the bytes of memory used by the cut with its tensor's name and shape.
+    /// Returns the bytes of memory used by the cut with the names and shapes of its tensors.
     pub(crate) fn kept_bytes(&self) -> usize {
-        size_of::<Self>() + self.name.len() + size_of_val(self.shape.dims())
+        let tensors = self.tensors.iter();
+        let tensors =
+            tensors.map(|tensor| size_of_val(tensor) + tensor.name.len() + size_of_val(tensor.shape.dims()));
+        size_of::<Self>() + self.name.len() + size_of_val(self.shape.dims()) + tensors.sum::<usize>()
     }
 
     /// Returns true for a cut through several tensors, see [`Model::with_cut`](crate::Model::with_cut).

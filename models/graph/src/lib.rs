@@ -27,6 +27,7 @@ mod initialize;
 mod joint;
 mod joint_inputs;
 mod joint_names;
+mod joint_tensors;
 mod kinds;
 mod links;
 mod merge;

@@ -5,7 +5,7 @@ use crate::joint_names::ADDED;
 use crate::onnx::{DimensionValue, data_type};
 use crate::tensors::dtype_of;
 use crate::values::PROBE_BATCHES;
-use crate::{Cut, GraphError, InputSize, Model, modules, operators, sweep};
+use crate::{Cut, GraphError, InputSize, Model, joint_tensors, modules, operators, sweep};
 use frostline_tensor::{DType, Shape};
 use std::collections::HashSet;
 
@@ -38,6 +38,7 @@ impl From<TensorInfo> for Cut {
             compute_share: 0.0,
             before_head: false,
             modules: Vec::new(),
+            tensors: Vec::new(),
         }
     }
 }
@@ -263,6 +264,7 @@ impl Model {
             Some(Cut {
                 compute_share: shares.get(index).copied().unwrap_or(1.0),
                 before_head: first.is_some_and(|layer| index < layer.index),
+                tensors: joint_tensors::tensors(analysis, &info).unwrap_or_default(),
                 ..info.into()
             })
         });
@@ -363,12 +365,16 @@ pub(crate) fn info(analysis: &Analysis<'_>, name: &str) -> Option<TensorInfo> {
     })
 }
 
-/// Describes a value that can be part of a joint cut. Booleans count as bytes. Returns `None` for tensors that joint
-/// cuts and inputs added.
+/// Describes a value that can be part of a joint cut. Returns `None` for tensors that joint cuts and inputs added.
 pub(crate) fn joinable(analysis: &Analysis<'_>, name: &str) -> Option<TensorInfo> {
     if name.starts_with(ADDED) {
         return None;
     }
+    info_of_any(analysis, name)
+}
+
+/// Describes a value like [`info`]. Booleans count as bytes.
+pub(crate) fn info_of_any(analysis: &Analysis<'_>, name: &str) -> Option<TensorInfo> {
     if analysis.probes.data_type(name) != data_type::BOOL {
         return info(analysis, name);
     }

@@ -66,8 +66,8 @@ enum Decoded {
 impl Decoded {
     fn for_format(format: &RowFormat) -> Result<Self, FrameError> {
         let width = format.width()?.unwrap_or(0);
-        Ok(match format.values() {
-            Some(Values::U8) => Self::U8(vec![0; width]),
+        Ok(match format {
+            RowFormat::Tensor(Values::U8, _) => Self::U8(vec![0; width]),
             _ => Self::F32(vec![0.0; width]),
         })
     }

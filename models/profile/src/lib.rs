@@ -8,6 +8,7 @@
 //!   [`GraphExecutor`](frostline_tensor::GraphExecutor).
 //! * [`measure_encoding`]: measures an encoding for a batch of rows. [`encoded_pixels`] measures all encodings of
 //!   pixels.
+//! * [`cut_tensors`]: returns the tensors of a joint cut as requests and answers describe them.
 //! * [`timed`]: measures work outside of this crate.
 //! * [`machine()`]: returns the name of this machine.
 //! * [`ProfileFolder`]: stores profiles on disk, with size and age limits.
@@ -22,6 +23,7 @@ mod machine;
 mod measure;
 mod memory;
 mod rows;
+mod tensors;
 
 #[cfg(test)]
 mod tests;
@@ -35,6 +37,7 @@ pub use machine::machine;
 pub use measure::{Batches, MeasureOptions, MeasuredModel, Measurement, measure};
 pub use memory::memory;
 pub use rows::efficient_rows;
+pub use tensors::cut_tensors;
 
 use std::time::Instant;
 

@@ -7,6 +7,7 @@ use crate::quantize;
 use crate::train::read_model;
 use anyhow::{Context, Result, anyhow, bail};
 use frostline_graph::{Interface, Model, ModelLimits, Network};
+use frostline_trainer::cut_tensors;
 use frostline_training::{Trainability, TrainingError};
 use frostline_wire::{CutInfo, ModelInfo};
 use serde::Serialize;
@@ -216,6 +217,7 @@ fn judged(
                 shape: cut.shape.dims().to_vec(),
                 bytes_per_sample: cut.bytes_per_sample as u64,
                 compute_share: cut.compute_share,
+                tensors: cut_tensors(cut),
             },
             module: (title != cut.name).then(|| title.to_owned()),
             verdict: Some(CutVerdict {

@@ -14,6 +14,7 @@ mod cache;
 mod contents;
 mod error;
 mod index;
+mod layout;
 mod provenance;
 mod records;
 mod row;

@@ -1,6 +1,6 @@
 use crate::{Form, Row, Subject};
 use frostline_tensor::PixelSpec;
-use frostline_wire::{Encoding, Precision, Split, Values};
+use frostline_wire::{Encoding, Precision, Split, TensorInfo, Values};
 use serde::Serialize;
 use serde_json::json;
 use std::path::{Component, Path, PathBuf};
@@ -34,6 +34,8 @@ pub struct Provenance {
     pub exactly: Option<Exactly>,
     /// Shape of one row.
     pub shape: Vec<usize>,
+    /// Tensors that a row concatenates. Empty for a single tensor.
+    pub tensors: Vec<TensorInfo>,
 }
 
 /// Rounding of activations sent from the split. Variants are ordered by increasing error.
@@ -90,8 +92,11 @@ impl Provenance {
             Rounding::Half => Form::F16,
             Rounding::Exact | Rounding::HalfBeforeLayers | Rounding::Int8(_) => Form::F32,
         };
-        let shape = self.shape.clone();
-        Row { shape, form }
+        Row {
+            shape: self.shape.clone(),
+            form,
+            tensors: self.tensors.clone(),
+        }
     }
 }
 
@@ -101,7 +106,7 @@ impl Rounding {
     pub fn for_split(encoding: Encoding, split: &Split, freeze: &str) -> Self {
         let at_freeze = matches!(split, Split::Cut(cut) if cut == freeze);
         match encoding.values {
-            Values::F32 | Values::U8 => Self::Exact,
+            Values::F32 | Values::U8 | Values::I32 => Self::Exact,
             Values::F16 if at_freeze => Self::Half,
             Values::F16 => Self::HalfBeforeLayers,
             Values::Int8 => Self::Int8(split.to_string()),

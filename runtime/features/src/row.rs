@@ -1,12 +1,13 @@
 use crate::FeatureError;
+use crate::layout::RowLayout;
 use crate::records::{KEY, RECORD};
 use frostline_tensor::{SampleRef, Shape, View};
-use half::f16;
+use frostline_wire::TensorInfo;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use twox_hash::XxHash3_64;
 
-/// Number format of the values on disk.
+/// Number format of floating-point values on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Form {
@@ -23,6 +24,10 @@ pub struct Row {
     pub shape: Vec<usize>,
     /// Number format on disk.
     pub form: Form,
+    /// Tensors that a row concatenates. Integers have their own formats on disk: `u8` for bytes and booleans, and `i32`
+    /// for others. Empty for a single tensor.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tensors: Vec<TensorInfo>,
 }
 
 impl Row {
@@ -44,11 +49,7 @@ impl Row {
     /// # Errors
     /// Returns [`FeatureError::Row`] if the row is empty or its size overflows.
     pub fn bytes(&self) -> Result<usize, FeatureError> {
-        let each = match self.form {
-            Form::F32 => 4,
-            Form::F16 => 2,
-        };
-        Ok(self.values()? * each)
+        Ok(RowLayout::new(self)?.bytes())
     }
 
     /// Returns the disk space for `rows` rows and their index records in bytes.
@@ -58,46 +59,6 @@ impl Row {
     pub fn disk_bytes(&self, rows: u64) -> Result<u64, FeatureError> {
         let each = (self.bytes()? + RECORD) as u64;
         Ok(each.saturating_mul(rows))
-    }
-}
-
-impl Form {
-    /// Appends `values` to `bytes` in the format used on disk.
-    pub(crate) fn write(self, values: &[f32], bytes: &mut Vec<u8>) {
-        match self {
-            Self::F32 => bytes.extend_from_slice(bytemuck::cast_slice(values)),
-            Self::F16 => bytes.extend_from_slice(bytemuck::cast_slice(&frostline_tensor::to_f16(values))),
-        }
-    }
-
-    /// Rounds `values` in the same way as a write followed by a read. Returns false and leaves them unchanged
-    /// if the format cannot represent them.
-    pub(crate) fn round(self, values: &mut [f32]) -> bool {
-        match self {
-            Self::F32 => true,
-            Self::F16 if frostline_tensor::exceeds_f16(values) => false,
-            Self::F16 => {
-                let halves = frostline_tensor::to_f16(values);
-                frostline_tensor::from_f16(&halves, values)
-            }
-        }
-    }
-
-    /// Decodes a row into `into`. `fill` copies the row's bytes to the given buffer.
-    pub(crate) fn read<E>(
-        self,
-        into: &mut [f32],
-        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
-    ) -> Result<(), E> {
-        match self {
-            Self::F32 => fill(bytemuck::cast_slice_mut(into)),
-            Self::F16 => {
-                let mut halves = vec![f16::ZERO; into.len()];
-                fill(bytemuck::cast_slice_mut(&mut halves))?;
-                frostline_tensor::from_f16(&halves, into);
-                Ok(())
-            }
-        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! Rows of a store on disk and in the write queue.
 
+use crate::RowKey;
 use crate::contents::ContentHashes;
 use crate::index::{RowIndex, RowSlot};
+use crate::layout::RowLayout;
 use crate::space::Evicted;
-use crate::{Form, RowKey};
 use frostline_tensor::Tensor;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 /// Rows of a store, shared by readers and the writer.
 pub(crate) struct StoreRows {
     pub(crate) contents: ContentHashes,
-    pub(crate) form: Form,
+    pub(crate) layout: RowLayout,
     pub(crate) shape: Vec<usize>,
     pub(crate) values: usize,
     pub(crate) row_bytes: usize,
@@ -72,7 +73,7 @@ impl StoreRows {
                 true
             }),
             RowLocation::Disk(slot) => {
-                let read = self.form.read(into, |bytes| self.read_bytes(key, slot, bytes));
+                let read = self.layout.read(into, |bytes| self.read_bytes(key, slot, bytes));
                 if read.is_err() {
                     let mut state = self.state.lock();
                     state.index.forget(key, slot);
@@ -91,7 +92,7 @@ impl StoreRows {
     /// Appends a row's bytes in the format used on disk.
     pub(crate) fn write_row(&self, rows: &Tensor, row: usize, bytes: &mut Vec<u8>) {
         if let Some(values) = self.row_of(rows, row) {
-            self.form.write(values, bytes);
+            self.layout.write(values, bytes);
         }
     }
 }

@@ -1,10 +1,11 @@
 use crate::contents::ContentHashes;
 use crate::error::failed;
+use crate::layout::RowLayout;
 use crate::records::RECORD;
 use crate::rows::{RowLocation, StoreRows};
 use crate::space::{Evicted, StoreSpace};
 use crate::writer::RowWriter;
-use crate::{Content, FeatureError, Form, Row, RowKey, RowKeys, Stopped};
+use crate::{Content, FeatureError, Row, RowKey, RowKeys, Stopped};
 use frostline_tensor::{ObjectInfo, Tensor};
 use parking_lot::Mutex;
 use std::fs::File;
@@ -52,12 +53,13 @@ impl Store {
     ) -> Result<Self, FeatureError> {
         let path = room.store();
         let contents = path.join("contents");
+        let layout = RowLayout::new(row)?;
         let inner = StoreRows {
             contents: ContentHashes::open(&contents).map_err(failed("opening", &contents))?,
-            form: row.form,
             shape: row.shape.clone(),
-            values: row.values()?,
-            row_bytes: row.bytes()?,
+            values: layout.values(),
+            row_bytes: layout.bytes(),
+            layout,
             rows: open_file(&path.join("rows"))?,
             index: open_file(&path.join("index"))?,
             state: Mutex::default(),
@@ -153,12 +155,12 @@ impl Store {
     /// are cached. Rows without a key are not changed. If a row cannot be cached, its key is removed.
     pub fn round(&self, keys: &mut [Option<RowKey>], rows: &mut Tensor) {
         let inner = &*self.inner;
-        if inner.form == Form::F32 || rows.as_f32().is_none() {
+        if inner.layout.is_exact() || rows.as_f32().is_none() {
             return;
         }
         let values: &mut [f32] = bytemuck::try_cast_slice_mut(rows.as_bytes_mut()).unwrap_or_default();
         for (key, row) in keys.iter_mut().zip(values.chunks_exact_mut(inner.values)) {
-            if key.is_some() && !inner.form.round(row) {
+            if key.is_some() && !inner.layout.round(row) {
                 *key = None;
             }
         }
@@ -255,7 +257,12 @@ mod tests {
         };
         let inner = StoreRows {
             contents: ContentHashes::open(&folder.path().join("contents")).unwrap(),
-            form: Form::F32,
+            layout: RowLayout::new(&Row {
+                shape: vec![2],
+                form: crate::Form::F32,
+                tensors: Vec::new(),
+            })
+            .unwrap(),
             shape: vec![2],
             values: 2,
             row_bytes: 8,

@@ -25,6 +25,7 @@ fn subject(freeze: &str) -> Subject {
 fn row(form: Form) -> Row {
     Row {
         shape: vec![WIDTH],
+        tensors: Vec::new(),
         form,
     }
 }
@@ -589,6 +590,7 @@ fn errors_name_the_folder() {
     assert!(refused.contains("features"), "{refused}");
     let huge = Row {
         shape: vec![usize::MAX, 2],
+        tensors: Vec::new(),
         form: Form::F32,
     };
     let other = TestCache::new();

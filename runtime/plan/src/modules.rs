@@ -54,6 +54,7 @@ mod tests {
             shape: Shape::new([4]),
             bytes_per_sample: 16,
             compute_share: 0.5,
+            tensors: Vec::new(),
             before_head: true,
             modules: modules.iter().map(|module| (*module).to_owned()).collect(),
         };

@@ -8,7 +8,7 @@ use frostline_graph::{GraphError, Interface, Model};
 use frostline_job::{CacheLimit, StatedPixels};
 use frostline_rows::RowCache;
 use frostline_tensor::PixelSpec;
-use frostline_wire::Split;
+use frostline_wire::{Split, TensorInfo};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use serde::Deserialize;
@@ -191,6 +191,23 @@ pub(crate) fn split_layers(
     };
     py.detach(divide)
         .map_err(|error| errors::invalid_settings(py, &error.to_string()))
+}
+
+/// Returns the tensors that a row at `cut` concatenates, as JSON. The list is empty for a single tensor.
+#[pyfunction]
+pub(crate) fn joint_tensors(py: Python<'_>, network: NetworkSource, cut: &str) -> PyResult<String> {
+    let Split::Cut(cut) = Split::from(cut) else {
+        return Ok("[]".to_owned());
+    };
+    let found = py.detach(|| Ok(network.read()?.network()?.cut(&cut)?.tensors.clone()));
+    let found = found.map_err(|error: GraphError| errors::invalid_settings(py, &error.to_string()))?;
+    let tensors = found.into_iter().map(|tensor| TensorInfo {
+        dtype: tensor.dtype,
+        shape: tensor.shape.dims().to_vec(),
+        name: tensor.name,
+    });
+    let tensors: Vec<TensorInfo> = tensors.collect();
+    serde_json::to_string(&tensors).map_err(|error| errors::general(py, &error.to_string()))
 }
 
 /// Returns the hash and the default recipe for [`layers`].

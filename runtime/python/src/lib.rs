@@ -35,6 +35,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(settings::position_in_image, module)?)?;
     module.add_function(wrap_pyfunction!(features::feature_limit, module)?)?;
     module.add_function(wrap_pyfunction!(features::layers, module)?)?;
+    module.add_function(wrap_pyfunction!(features::joint_tensors, module)?)?;
     module.add_function(wrap_pyfunction!(features::split_layers, module)?)?;
     module.add_function(wrap_pyfunction!(features::network, module)?)?;
     module.add_function(wrap_pyfunction!(features::stated_pixels, module)?)?;

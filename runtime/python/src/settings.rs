@@ -5,7 +5,7 @@ use frostline_client::{ClientError, Deadlines, HostClient, Hosts, Inquiry, Token
 use frostline_features::{Provenance, Rounding};
 use frostline_images::Matrix;
 use frostline_tensor::{Augmentation, PixelSpec, View};
-use frostline_wire::{Encoding, Precision, Split, Terms, UploadRef};
+use frostline_wire::{Encoding, Precision, Split, TensorInfo, Terms, UploadRef};
 use pyo3::prelude::*;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -28,6 +28,9 @@ pub(crate) struct FeatureInputs {
     /// ONNX Runtime version of this process.
     pub(crate) library: String,
     pub(crate) shape: Vec<usize>,
+    /// Tensors that a row concatenates. Empty for a single tensor.
+    #[serde(default)]
+    pub(crate) tensors: Vec<TensorInfo>,
 }
 
 /// Addresses of hosts and credentials.
@@ -198,6 +201,7 @@ impl StreamSettings {
             device: "cpu".to_owned(),
             exactly: None,
             shape: made.shape.clone(),
+            tensors: made.tensors.clone(),
         }
     }
 

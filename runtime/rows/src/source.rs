@@ -231,6 +231,7 @@ pub(crate) mod tests {
             device: "cpu".to_owned(),
             exactly: None,
             shape: vec![WIDTH],
+            tensors: Vec::new(),
         };
         let cache = Cache::new(folder.to_owned(), 1 << 20);
         RowCache::open(&cache, made, 10, Arc::new(|why| panic!("{why}")))
@@ -251,6 +252,7 @@ pub(crate) mod tests {
             view: None,
             rows: RowKind::Values,
             shape: vec![WIDTH],
+            tensors: Vec::new(),
             request_samples: 8,
         }
     }

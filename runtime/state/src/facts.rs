@@ -43,10 +43,12 @@ impl ModelFacts {
     pub fn memory_bytes(&self) -> u64 {
         let cuts = self.cuts.iter();
         let cuts = cuts.map(|cut| size_of_val(cut) + cut.name.len() + size_of_val(&*cut.shape));
-        let inputs = self.joined_inputs.iter();
-        let inputs = inputs.map(|input| size_of_val(input) + input.name.len() + size_of_val(&*input.shape));
+        let tensors = self.cuts.iter().flat_map(|cut| &cut.tensors);
+        let tensors = tensors.chain(&self.joined_inputs);
+        let tensors =
+            tensors.map(|tensor| size_of_val(tensor) + tensor.name.len() + size_of_val(&*tensor.shape));
         let ends = size_of::<Self>() + self.input.len() + size_of_val(&*self.input_shape);
-        (ends + inputs.sum::<usize>() + cuts.sum::<usize>()) as u64
+        (ends + tensors.sum::<usize>() + cuts.sum::<usize>()) as u64
     }
 }
 

@@ -177,6 +177,7 @@ mod tests {
             view: None,
             rows: RowKind::Values,
             shape: vec![1],
+            tensors: Vec::new(),
             request_samples,
         }
     }

@@ -61,7 +61,7 @@ pub use frostline_plan::{
     Bottleneck, Cost, Explanation, Modules, PlanError, Reuse, Rival, ShortestJob, Simulation,
     SimulationError, Stages, Summary, SummaryRow, Usage, Work,
 };
-pub use frostline_profile::ProfileFolder;
+pub use frostline_profile::{ProfileFolder, cut_tensors};
 pub use guest::Guest;
 pub use int8::{QuantizationJob, quantize};
 pub use job::{EvaluationJob, Job, feature_cache, frozen_up_to, last_cut_before_head};

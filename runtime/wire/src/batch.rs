@@ -1,10 +1,11 @@
 //! Decoded record batches.
 
+use crate::column_group::ColumnGroup;
 use crate::rows::row_error;
 use crate::{FrameError, RowFormat, RowValue, Values};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
-    ArrowPrimitiveType, Float16Type, Float32Type, Int8Type, UInt8Type, UInt32Type, UInt64Type,
+    ArrowPrimitiveType, Float16Type, Float32Type, Int8Type, Int32Type, UInt8Type, UInt32Type, UInt64Type,
 };
 use arrow_array::{
     Array, ArrayRef, FixedSizeListArray, LargeBinaryArray, LargeListArray, PrimitiveArray, StringArray,
@@ -17,11 +18,89 @@ use frostline_tensor::OpError;
 #[derive(Debug, Clone)]
 pub struct ActivationBatch {
     positions: UInt32Array,
-    values: RowColumns,
-    exact: Option<ExactRows>,
+    /// Columns of each tensor. Objects and rows with a single tensor have one element.
+    tensors: Vec<TensorColumns>,
+    /// True if rows are [`RowValue::Tensors`].
+    is_divided: bool,
     errors: StructArray,
     /// Indices of rows with wrong checksums, ascending.
     corrupted: Vec<usize>,
+}
+
+/// Columns of a tensor, or the column of objects.
+#[derive(Debug, Clone)]
+pub(crate) struct TensorColumns {
+    values: RowColumns,
+    exact: Option<ExactRows>,
+}
+
+impl TensorColumns {
+    fn of_objects(column: &ArrayRef) -> Result<Self, FrameError> {
+        let objects = column.as_binary_opt::<i64>().ok_or_else(type_mismatch)?.clone();
+        Ok(Self {
+            values: RowColumns::Objects(objects),
+            exact: None,
+        })
+    }
+
+    fn new(group: &ColumnGroup<'_>, columns: &[ArrayRef]) -> Result<Self, FrameError> {
+        let values = match (group.values, columns) {
+            (Values::F32, [values, ..]) => RowColumns::F32(Lists::from_column(values)?),
+            (Values::U8, [values, ..]) => RowColumns::U8(Lists::from_column(values)?),
+            (Values::F16, [values, ..]) => RowColumns::F16(Lists::from_column(values)?),
+            (Values::I32, [values, ..]) => RowColumns::I32(Lists::from_column(values)?),
+            (Values::Int8, [values, scales, offsets, ..]) => RowColumns::Int8(Box::new(Int8Columns {
+                values: Lists::from_column(values)?,
+                scales: Lists::from_column(scales)?,
+                offsets: Lists::from_column(offsets)?,
+            })),
+            _ => return Err(type_mismatch()),
+        };
+        let exact = columns.last().filter(|_| group.falls_back());
+        let exact = exact.map(|exact| ExactRows::from_column(exact, group));
+        Ok(Self {
+            values,
+            exact: exact.transpose()?,
+        })
+    }
+
+    /// Returns the values of a row in the tensor's encoding.
+    pub(crate) fn encoded(&self, index: usize) -> Option<RowValue<'_>> {
+        match &self.values {
+            RowColumns::Objects(objects) => objects
+                .is_valid(index)
+                .then(|| RowValue::Object(objects.value(index))),
+            RowColumns::F32(values) => values.row(index).map(RowValue::F32),
+            RowColumns::U8(values) => values.row(index).map(RowValue::U8),
+            RowColumns::F16(values) => values.row(index).map(RowValue::F16),
+            RowColumns::I32(values) => values.row(index).map(RowValue::I32),
+            RowColumns::Int8(values) => values.row(index),
+        }
+    }
+
+    /// Returns the f32 values if the encoding cannot represent this row.
+    pub(crate) fn exact(&self, index: usize) -> Option<RowValue<'_>> {
+        self.exact.as_ref()?.row(index).map(RowValue::F32)
+    }
+
+    /// Returns the values of a row, or `None` if it has none, or both encoded and exact ones.
+    fn value(&self, index: usize) -> Option<RowValue<'_>> {
+        match (self.encoded(index), self.exact(index)) {
+            (Some(value), None) | (None, Some(value)) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Returns true if the scales and offsets of a row are valid, or if the encoding has none.
+    fn has_valid_scales(&self, index: usize) -> bool {
+        match self.encoded(index) {
+            Some(RowValue::Int8 { scales, offsets, .. }) => {
+                scales.iter().all(|scale| scale.is_finite() && *scale >= 0.0)
+                    && offsets.iter().all(|offset| offset.is_finite())
+            }
+            _ => true,
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -30,6 +109,7 @@ enum RowColumns {
     F32(Lists<Float32Type>),
     U8(Lists<UInt8Type>),
     F16(Lists<Float16Type>),
+    I32(Lists<Int32Type>),
     Int8(Box<Int8Columns>),
 }
 
@@ -66,34 +146,16 @@ impl ActivationBatch {
         columns: &[ArrayRef],
         checksums: Option<&ArrayRef>,
     ) -> Result<Self, FrameError> {
-        let [positions, values, others @ .., errors] = columns else {
+        let [positions, values @ .., errors] = columns else {
             return Err(type_mismatch());
         };
-        let values = match (format, others) {
-            (RowFormat::Object, _) => {
-                RowColumns::Objects(values.as_binary_opt::<i64>().ok_or_else(type_mismatch)?.clone())
-            }
-            (RowFormat::Tensor(Values::F32, _), _) => RowColumns::F32(Lists::from_column(values)?),
-            (RowFormat::Tensor(Values::U8, _), _) => RowColumns::U8(Lists::from_column(values)?),
-            (RowFormat::Tensor(Values::F16, _), _) => RowColumns::F16(Lists::from_column(values)?),
-            (RowFormat::Tensor(Values::Int8, _), [scales, offsets, ..]) => {
-                RowColumns::Int8(Box::new(Int8Columns {
-                    values: Lists::from_column(values)?,
-                    scales: Lists::from_column(scales)?,
-                    offsets: Lists::from_column(offsets)?,
-                }))
-            }
-            (RowFormat::Tensor(Values::Int8, _), _) => return Err(type_mismatch()),
-        };
-        let exact = others.last().filter(|_| format.falls_back());
-        let exact = exact.map(|exact| ExactRows::from_column(exact, format));
         let mut batch = Self {
             positions: positions
                 .as_primitive_opt::<UInt32Type>()
                 .ok_or_else(type_mismatch)?
                 .clone(),
-            values,
-            exact: exact.transpose()?,
+            tensors: tensors_in(format, values)?,
+            is_divided: format.is_divided(),
             errors: errors.as_struct_opt().ok_or_else(type_mismatch)?.clone(),
             corrupted: Vec::new(),
         };
@@ -137,10 +199,9 @@ impl ActivationBatch {
                 if self.is_corrupted(index) {
                     return Err(FrameError::Checksum { position });
                 }
-                let outcome = match (self.value(index), self.exact(index), self.error(index)) {
-                    (Some(value), None, None) => Ok(value),
-                    (None, Some(row), None) => Ok(RowValue::F32(row)),
-                    (None, None, Some(error)) => Err(error),
+                let outcome = match (self.value(index), self.error(index)) {
+                    (Some(value), None) => Ok(value),
+                    (None, Some(error)) if self.is_blank(index) => Err(error),
                     _ => return Err(FrameError::AmbiguousRow { position }),
                 };
                 Ok(Row { position, outcome })
@@ -156,33 +217,32 @@ impl ActivationBatch {
         self.corrupted.binary_search(&index).is_ok()
     }
 
-    /// Returns the f32 values if the encoding cannot represent this row.
-    pub(crate) fn exact(&self, index: usize) -> Option<&[f32]> {
-        self.exact.as_ref()?.row(index)
+    pub(crate) fn tensors(&self) -> &[TensorColumns] {
+        &self.tensors
     }
 
-    pub(crate) fn value(&self, index: usize) -> Option<RowValue<'_>> {
-        match &self.values {
-            RowColumns::Objects(objects) => objects
-                .is_valid(index)
-                .then(|| RowValue::Object(objects.value(index))),
-            RowColumns::F32(values) => values.row(index).map(RowValue::F32),
-            RowColumns::U8(values) => values.row(index).map(RowValue::U8),
-            RowColumns::F16(values) => values.row(index).map(RowValue::F16),
-            RowColumns::Int8(values) => values.row(index),
+    /// Returns the values of a row. Returns `None` if a tensor has no values, or both encoded and exact ones.
+    fn value(&self, index: usize) -> Option<RowValue<'_>> {
+        match self.tensors.as_slice() {
+            [tensor] if !self.is_divided => tensor.value(index),
+            tensors => {
+                let values = tensors.iter().map(|tensor| tensor.value(index));
+                Some(RowValue::Tensors(values.collect::<Option<_>>()?))
+            }
         }
+    }
+
+    /// Returns true if a row has no values.
+    fn is_blank(&self, index: usize) -> bool {
+        self.tensors
+            .iter()
+            .all(|tensor| tensor.encoded(index).is_none() && tensor.exact(index).is_none())
     }
 
     /// Checks that scales and offsets are valid.
     fn check_scales(&self) -> Result<(), FrameError> {
-        if (0..self.len()).all(|index| match self.value(index) {
-            _ if self.is_corrupted(index) => true,
-            Some(RowValue::Int8 { scales, offsets, .. }) => {
-                scales.iter().all(|scale| scale.is_finite() && *scale >= 0.0)
-                    && offsets.iter().all(|offset| offset.is_finite())
-            }
-            _ => true,
-        }) {
+        let mut rows = (0..self.len()).filter(|index| !self.is_corrupted(*index));
+        if rows.all(|index| self.tensors.iter().all(|tensor| tensor.has_valid_scales(index))) {
             return Ok(());
         }
         Err(FrameError::malformed(
@@ -207,6 +267,21 @@ impl ActivationBatch {
         let texts: &StringArray = self.errors.columns().get(column)?.as_string_opt()?;
         texts.is_valid(index).then(|| texts.value(index))
     }
+}
+
+/// Divides the columns between `position` and `error` into those of each tensor.
+fn tensors_in(format: &RowFormat, columns: &[ArrayRef]) -> Result<Vec<TensorColumns>, FrameError> {
+    if let (RowFormat::Object, [objects]) = (format, columns) {
+        return Ok(vec![TensorColumns::of_objects(objects)?]);
+    }
+    let mut tensors = Vec::new();
+    let mut rest = columns;
+    for group in format.groups() {
+        let (own, after) = rest.split_at_checked(group.columns()).ok_or_else(type_mismatch)?;
+        tensors.push(TensorColumns::new(&group, own)?);
+        rest = after;
+    }
+    Ok(tensors)
 }
 
 /// Column of fixed-size lists.
@@ -256,7 +331,7 @@ struct ExactRows {
 
 impl ExactRows {
     /// Creates the column and checks the row lengths.
-    fn from_column(column: &ArrayRef, format: &RowFormat) -> Result<Self, FrameError> {
+    fn from_column(column: &ArrayRef, group: &ColumnGroup<'_>) -> Result<Self, FrameError> {
         let lists = column.as_list_opt::<i64>().ok_or_else(type_mismatch)?.clone();
         let elements = lists
             .values()
@@ -264,9 +339,9 @@ impl ExactRows {
             .ok_or_else(type_mismatch)?
             .clone();
         let exact = Self { lists, elements };
-        let width = format.width()?;
+        let width = group.width()?;
         let mut lengths = (0..exact.lists.len()).filter_map(|index| Some(exact.row(index)?.len()));
-        if lengths.any(|length| Some(length) != width) {
+        if lengths.any(|length| length != width) {
             return Err(FrameError::malformed(
                 "a row in the column `exact` has a wrong length",
             ));
@@ -291,4 +366,68 @@ impl ExactRows {
 
 fn type_mismatch() -> FrameError {
     FrameError::malformed("the column types do not match the schema")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::columns::{columns, null_row};
+    use crate::rows::error_fields;
+    use crate::tests::{divided, part};
+    use arrow_array::new_null_array;
+    use arrow_schema::DataType;
+    use frostline_tensor::Data;
+    use std::sync::Arc;
+
+    /// Returns true if the reader accepts a row with these columns of two tensors and this error.
+    fn is_accepted(format: &RowFormat, values: &[&ArrayRef], error: &ArrayRef) -> bool {
+        let position: ArrayRef = Arc::new(UInt32Array::from(vec![0]));
+        let columns: Vec<ArrayRef> = [&position]
+            .into_iter()
+            .chain(values.iter().copied())
+            .chain([error])
+            .cloned()
+            .collect();
+        let batch = ActivationBatch::new(format, &columns, None).unwrap();
+        batch.rows().all(|row| match row {
+            Ok(_) => true,
+            Err(error) => {
+                assert_eq!(error, FrameError::AmbiguousRow { position: 0 });
+                false
+            }
+        })
+    }
+
+    #[test]
+    fn each_tensor_of_a_row_has_either_a_value_or_an_exact_one() {
+        let format = divided([part("a", Values::F16, &[1]), part("b", Values::I32, &[1])]);
+        let encoded = columns(&format, Data::F32(vec![1.0, 2.0])).unwrap();
+        let exact = columns(&format, Data::F32(vec![1e6, 0.5])).unwrap();
+        let blank = null_row(&format).unwrap();
+        let no_error = new_null_array(&DataType::Struct(error_fields()), 1);
+        let text: ArrayRef = Arc::new(StringArray::from(vec!["x"]));
+        let error: ArrayRef = Arc::new(StructArray::new(error_fields(), vec![text; 2], None));
+        let candidates = [&encoded, &exact, &blank];
+        // The columns are `activation/a`, `exact/a`, `activation/b` and `exact/b`.
+        let mut accepted = 0;
+        for choice in 0..81_usize {
+            let picks = [1, 3, 9, 27].map(|divisor| choice / divisor % 3);
+            let values: Vec<&ArrayRef> = picks
+                .iter()
+                .enumerate()
+                .map(|(column, pick)| &candidates[*pick][column])
+                .collect();
+            let has_value = |pick: usize, column: usize| candidates[pick][column].is_valid(0);
+            let has = [0, 1, 2, 3].map(|column| has_value(picks[column], column));
+            let is_row = has[0] != has[1] && has[2] != has[3];
+            assert_eq!(is_accepted(&format, &values, &no_error), is_row, "{picks:?}");
+            assert_eq!(
+                is_accepted(&format, &values, &error),
+                has == [false; 4],
+                "{picks:?}"
+            );
+            accepted += usize::from(is_row);
+        }
+        assert!(accepted > 0 && accepted < 81);
+    }
 }

@@ -1,5 +1,6 @@
 //! Upper bounds for the buffer sizes of a batch, computed from format and number of rows.
 
+use crate::rows::{end_fields, object_field, position_field};
 use crate::{FrameError, RowFormat};
 use arrow_schema::DataType;
 
@@ -24,10 +25,19 @@ impl BufferBound {
 impl RowFormat {
     /// Returns the bounds for the buffers of a batch with `rows` rows after decompression, in column order.
     pub(crate) fn buffers(&self, rows: usize, checksums: bool) -> Result<Vec<BufferBound>, FrameError> {
-        let width = self.width()?.unwrap_or(1);
         let mut bounds = Vec::new();
-        for field in self.schema(checksums)?.fields() {
-            add_bounds(field.data_type(), rows, width, &mut bounds);
+        add_bounds(position_field().data_type(), rows, 1, &mut bounds);
+        if *self == Self::Object {
+            add_bounds(object_field().data_type(), rows, 1, &mut bounds);
+        }
+        for group in self.groups() {
+            let width = group.width()?;
+            for field in group.fields()? {
+                add_bounds(field.data_type(), rows, width, &mut bounds);
+            }
+        }
+        for field in end_fields(checksums) {
+            add_bounds(field.data_type(), rows, 1, &mut bounds);
         }
         Ok(bounds)
     }
@@ -65,6 +75,7 @@ fn add_bounds(column: &DataType, rows: usize, width: usize, bounds: &mut Vec<Buf
 mod tests {
     use super::*;
     use crate::Values;
+    use crate::tests::{divided, part};
 
     #[test]
     fn buffers_are_bounded_by_the_rows_there_are() {
@@ -104,10 +115,41 @@ mod tests {
             (1, 64),
             (8, 64),
         ];
-        let actual: Vec<_> = bounds
+        assert_eq!(sizes(&bounds), expected);
+    }
+
+    #[test]
+    fn buffers_of_a_tensor_are_bounded_by_its_own_elements() {
+        let format = divided([part("a", Values::F16, &[64]), part("b", Values::I32, &[2])]);
+        let bounds = sizes(&format.buffers(3, false).unwrap());
+        let expected = [
+            // activation/a
+            (1, 64),
+            (1, 64),
+            (2, 384),
+            // exact/a
+            (1, 64),
+            (8, 64),
+            (1, 64),
+            (4, 768),
+            // activation/b
+            (1, 64),
+            (1, 64),
+            (4, 64),
+            // exact/b
+            (1, 64),
+            (8, 64),
+            (1, 64),
+            (4, 64),
+        ];
+        // The first two are those of the positions, and the last seven those of errors.
+        assert_eq!(bounds[2..bounds.len() - 7], expected);
+    }
+
+    fn sizes(bounds: &[BufferBound]) -> Vec<(usize, usize)> {
+        bounds
             .iter()
             .map(|bound| (bound.element, bound.max_bytes))
-            .collect();
-        assert_eq!(actual, expected);
+            .collect()
     }
 }

@@ -1,7 +1,6 @@
 //! Row checksums, which detect corrupted rows.
 
-use crate::{ActivationBatch, RowValue};
-use arrow_buffer::ToByteSlice;
+use crate::ActivationBatch;
 use twox_hash::XxHash3_64;
 
 /// Returns the XXH3 hash (64 bits) of an object's bytes, which hosts send for
@@ -12,28 +11,23 @@ pub fn object_digest(bytes: &[u8]) -> u64 {
 
 impl ActivationBatch {
     /// Returns the XXH3 checksum (64 bits) of each row. The seed is the position. If a row has multiple parts
-    /// (values, scales and offsets, or code and message of an error), each part is seeded with the hash of
-    /// the previous parts.
+    /// (values, scales and offsets of each tensor, or code and message of an error), each part is seeded with the hash
+    /// of the previous parts.
     pub(crate) fn checksums(&self) -> impl Iterator<Item = u64> {
         (0..self.len()).map(|row| self.checksum(row))
     }
 
     fn checksum(&self, row: usize) -> u64 {
         let mut hash = u64::from(self.position(row));
-        for part in self.value(row).iter().flat_map(RowValue::parts) {
-            add(&mut hash, part);
-        }
-        if let Some(exact) = self.exact(row) {
-            add(&mut hash, exact.to_byte_slice());
+        let mut extend = |bytes: &[u8]| hash = XxHash3_64::oneshot_with_seed(hash, bytes);
+        for tensor in self.tensors() {
+            for value in [tensor.encoded(row), tensor.exact(row)].into_iter().flatten() {
+                value.for_each_part(&mut extend);
+            }
         }
         for text in self.error_texts(row).into_iter().flatten() {
-            add(&mut hash, text.as_bytes());
+            extend(text.as_bytes());
         }
         hash
     }
-}
-
-/// Extends the hash of the previous parts of a row.
-fn add(hash: &mut u64, bytes: &[u8]) {
-    *hash = XxHash3_64::oneshot_with_seed(*hash, bytes);
 }

@@ -1,25 +1,23 @@
 //! Conversion of tensors to the columns between `position` and `error`.
 
-use crate::rows::exact_field;
+use crate::column_group::{ColumnGroup, exact_field};
 use crate::{FrameError, RowFormat, Values};
 use arrow_array::cast::AsArray;
-use arrow_array::types::{ArrowPrimitiveType, Float16Type, Float32Type, Int8Type, UInt8Type};
+use arrow_array::types::{ArrowPrimitiveType, Float16Type, Float32Type, Int8Type, Int32Type, UInt8Type};
 use arrow_array::{ArrayRef, FixedSizeListArray, LargeListArray, PrimitiveArray, new_null_array};
 use arrow_buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::DataType;
-use frostline_tensor::{Data, PixelFormat, exceeds_f16, quantize, to_f16};
+use frostline_tensor::{Data, exceeds_f16, quantize, to_f16};
 use half::f16;
 use std::sync::Arc;
 
-/// Returns the columns for `values`. The caller has checked type and length. Elements are not copied if the
-/// encoding is `f32` or `u8`.
+/// Returns the columns for `values`. The caller has checked type and length. Elements are not copied if rows are a
+/// single tensor and the encoding is `f32` or `u8`.
 pub(crate) fn columns(format: &RowFormat, values: Data) -> Result<Vec<ArrayRef>, FrameError> {
-    let width = format.width()?.unwrap_or(1);
-    match (format, values) {
-        (RowFormat::Tensor(Values::F16, _), Data::F32(values)) => halves(format, &values, width),
-        (RowFormat::Tensor(Values::Int8, _), Data::F32(values)) => int8_columns(format, &values, width),
-        (_, Data::F32(values)) => Ok(vec![list::<Float32Type>(format.column_type()?, values, None)?]),
-        (_, Data::U8(values)) => Ok(vec![list::<UInt8Type>(format.column_type()?, values, None)?]),
+    let groups = format.groups();
+    match (groups.as_slice(), values) {
+        ([group], values) if !format.is_divided() => group_columns(group, values),
+        (groups, Data::F32(values)) => divided_columns(groups, &values, format.width()?.unwrap_or(1)),
         (_, other) => Err(FrameError::Rows {
             expected: format.clone(),
             actual: other.dtype().to_string(),
@@ -29,24 +27,101 @@ pub(crate) fn columns(format: &RowFormat, values: Data) -> Result<Vec<ArrayRef>,
 
 /// Returns the columns for a row without an activation. Arrow's layout requires elements even for null rows.
 pub(crate) fn null_row(format: &RowFormat) -> Result<Vec<ArrayRef>, FrameError> {
-    let Some((width, values)) = format.width()?.zip(format.values()) else {
+    if *format == RowFormat::Object {
         return Ok(vec![new_null_array(&DataType::LargeBinary, 1)]);
-    };
-    let zeros = match values.pixel_format() {
-        PixelFormat::U8 => Data::U8(vec![0; width]),
-        PixelFormat::F32 => Data::F32(vec![0.0; width]),
-    };
-    let mut columns = columns(format, zeros)?;
-    if let Some(activation) = columns.first_mut() {
-        let (field, length, elements, _) = activation.as_fixed_size_list().clone().into_parts();
-        let null = Some(NullBuffer::new_null(1));
-        let row = FixedSizeListArray::try_new(field, length, elements, null);
-        *activation = Arc::new(row.map_err(FrameError::encode)?);
+    }
+    let mut all = Vec::new();
+    for group in format.groups() {
+        let width = group.width()?;
+        let zeros = match group.values {
+            Values::U8 if !group.falls_back() => Data::U8(vec![0; width]),
+            _ => Data::F32(vec![0.0; width]),
+        };
+        let mut columns = group_columns(&group, zeros)?;
+        if let Some(activation) = columns.first_mut() {
+            let (field, length, elements, _) = activation.as_fixed_size_list().clone().into_parts();
+            let null = Some(NullBuffer::new_null(1));
+            let row = FixedSizeListArray::try_new(field, length, elements, null);
+            *activation = Arc::new(row.map_err(FrameError::encode)?);
+        }
+        all.extend(columns);
+    }
+    Ok(all)
+}
+
+/// Returns the columns of each tensor in rows of `width` elements.
+fn divided_columns(
+    groups: &[ColumnGroup<'_>],
+    values: &[f32],
+    width: usize,
+) -> Result<Vec<ArrayRef>, FrameError> {
+    let mut columns = Vec::new();
+    let mut start = 0;
+    for group in groups {
+        let end = start + group.width()?;
+        let rows = values.chunks_exact(width);
+        let own: Vec<f32> = rows
+            .filter_map(|row| row.get(start..end))
+            .flatten()
+            .copied()
+            .collect();
+        columns.extend(group_columns(group, Data::F32(own))?);
+        start = end;
     }
     Ok(columns)
 }
 
-fn halves(format: &RowFormat, values: &[f32], width: usize) -> Result<Vec<ArrayRef>, FrameError> {
+fn group_columns(group: &ColumnGroup<'_>, values: Data) -> Result<Vec<ArrayRef>, FrameError> {
+    match (group.values, values) {
+        (Values::F16, Data::F32(values)) => halves(group, &values),
+        (Values::Int8, Data::F32(values)) => int8_columns(group, &values),
+        (Values::I32, Data::F32(values)) => {
+            integers::<Int32Type>(group, &values, |value| value as i32, |value| value as f32)
+        }
+        (Values::U8, Data::F32(values)) if group.falls_back() => {
+            integers::<UInt8Type>(group, &values, |value| value as u8, f32::from)
+        }
+        (Values::F32, Data::F32(values)) => {
+            Ok(vec![list::<Float32Type>(group.column_type()?, values, None)?])
+        }
+        (Values::U8, Data::U8(values)) => Ok(vec![list::<UInt8Type>(group.column_type()?, values, None)?]),
+        (values, other) => Err(FrameError::Rows {
+            expected: values.rows(group.shape.to_vec()),
+            actual: other.dtype().to_string(),
+        }),
+    }
+}
+
+/// Returns the columns of integers that were computed as `f32`. Rows with other values are exact.
+fn integers<T: ArrowPrimitiveType>(
+    group: &ColumnGroup<'_>,
+    values: &[f32],
+    narrow: impl Fn(f32) -> T::Native,
+    widen: impl Fn(T::Native) -> f32,
+) -> Result<Vec<ArrayRef>, FrameError> {
+    let mut integers = Vec::with_capacity(values.len());
+    let mut exact = ExactBuilder::default();
+    for row in values.chunks_exact(group.width()?) {
+        let start = integers.len();
+        integers.extend(row.iter().map(|value| narrow(*value)));
+        let own = integers.get_mut(start..).unwrap_or_default();
+        if own
+            .iter()
+            .zip(row)
+            .all(|(integer, value)| widen(*integer) == *value)
+        {
+            exact.push_null();
+        } else {
+            own.fill(T::Native::default());
+            exact.push_row(row);
+        }
+    }
+    let activation = list::<T>(group.column_type()?, integers, exact.encoded())?;
+    Ok(vec![activation, exact.column()?])
+}
+
+fn halves(group: &ColumnGroup<'_>, values: &[f32]) -> Result<Vec<ArrayRef>, FrameError> {
+    let width = group.width()?;
     let mut halves = to_f16(values);
     let mut exact = ExactBuilder::default();
     for (row, half) in values.chunks_exact(width).zip(halves.chunks_exact_mut(width)) {
@@ -57,12 +132,13 @@ fn halves(format: &RowFormat, values: &[f32], width: usize) -> Result<Vec<ArrayR
             exact.push_null();
         }
     }
-    let activation = list::<Float16Type>(format.column_type()?, halves, exact.encoded())?;
+    let activation = list::<Float16Type>(group.column_type()?, halves, exact.encoded())?;
     Ok(vec![activation, exact.column()?])
 }
 
-fn int8_columns(format: &RowFormat, values: &[f32], width: usize) -> Result<Vec<ArrayRef>, FrameError> {
-    let slices = format.slices();
+fn int8_columns(group: &ColumnGroup<'_>, values: &[f32]) -> Result<Vec<ArrayRef>, FrameError> {
+    let width = group.width()?;
+    let slices = group.slices();
     let rows = values.len() / width;
     let mut exact = ExactBuilder::default();
     let mut quantized = vec![0_i8; values.len()];
@@ -84,9 +160,9 @@ fn int8_columns(format: &RowFormat, values: &[f32], width: usize) -> Result<Vec<
         }
     }
     Ok(vec![
-        list::<Int8Type>(format.column_type()?, quantized, exact.encoded())?,
-        list::<Float32Type>(format.scales_type()?, scales, None)?,
-        list::<Float32Type>(format.scales_type()?, offsets, None)?,
+        list::<Int8Type>(group.column_type()?, quantized, exact.encoded())?,
+        list::<Float32Type>(group.scales_type()?, scales, None)?,
+        list::<Float32Type>(group.scales_type()?, offsets, None)?,
         exact.column()?,
     ])
 }

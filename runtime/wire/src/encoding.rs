@@ -23,13 +23,17 @@ pub enum Values {
     /// Original precision.
     #[default]
     F32,
-    /// Pixels before normalization. Only for the split `input`, and lossless.
+    /// Pixels before normalization. Only for the split `input`, and lossless. Tensors of booleans and bytes that are part
+    /// of a row use it as well.
     U8,
     /// Half precision. Rows with finite values above 65504 are sent as `f32`.
     F16,
-    /// 8 bits between the minimum and maximum of each slice. See [`RowFormat::slices`](crate::RowFormat::slices). Rows with NaN or
-    /// infinities are sent as `f32`.
+    /// 8 bits between the minimum and maximum of each slice. Slices correspond to the first axis (channels, tokens) if
+    /// each has at least 64 elements. Otherwise, the whole row is a slice. Rows with NaN or infinities are sent as `f32`.
     Int8,
+    /// Exact integers, for integer tensors that are part of a row. It cannot be requested by name. Rows with other
+    /// values are sent as `f32`.
+    I32,
 }
 
 /// Body compression of Arrow.
@@ -80,14 +84,14 @@ impl Encoding {
 }
 
 impl Values {
-    /// All element types.
+    /// All element types that can be requested.
     pub const ALL: [Self; 4] = [Self::F32, Self::U8, Self::F16, Self::Int8];
 
     /// Returns true if decoded activations can differ from the originals. Rows that the element type cannot
     /// represent are then sent as `f32`.
     pub const fn is_lossy(self) -> bool {
         match self {
-            Self::F32 | Self::U8 => false,
+            Self::F32 | Self::U8 | Self::I32 => false,
             Self::F16 | Self::Int8 => true,
         }
     }
@@ -101,7 +105,7 @@ impl Values {
     pub const fn pixel_format(self) -> PixelFormat {
         match self {
             Self::U8 => PixelFormat::U8,
-            Self::F32 | Self::F16 | Self::Int8 => PixelFormat::F32,
+            Self::F32 | Self::F16 | Self::Int8 | Self::I32 => PixelFormat::F32,
         }
     }
 
@@ -112,6 +116,7 @@ impl Values {
             Self::U8 => DataType::UInt8,
             Self::F16 => DataType::Float16,
             Self::Int8 => DataType::Int8,
+            Self::I32 => DataType::Int32,
         }
     }
 }

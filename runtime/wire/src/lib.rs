@@ -6,6 +6,7 @@ mod batch;
 mod bounded;
 mod buffers;
 mod checksum;
+mod column_group;
 mod columns;
 mod description;
 mod encoding;
@@ -59,7 +60,7 @@ pub use messages::{
 pub use profile::{CutProfile, Encoded, Linear, Platform, Profile, ProfileRequest};
 pub use quota::{Quota, QuotaChange, QuotaInfo, QuotaKey, QuotaRange, QuotaUnit, UNLIMITED, UnknownQuota};
 pub use reader::ActivationReader;
-pub use row_format::RowFormat;
+pub use row_format::{RowFormat, TensorFormat};
 pub use row_value::RowValue;
 pub use split::Split;
 pub use trace::{TRACEPARENT, TraceParent};
@@ -73,6 +74,12 @@ pub use writer::{ActivationWriter, RowFailure};
 pub const ROW_CHECKSUM: &str = "row-checksum";
 /// Value of [`ROW_CHECKSUM`] for XXH3 checksums.
 pub const XXH3: &str = "xxh3";
+
+/// Name of the header for rows with separate columns per tensor. A request with this header accepts such rows, and the
+/// answer repeats it if it contains them. Hosts of earlier versions ignore this header and send one tensor.
+pub const ROW_TENSORS: &str = "row-tensors";
+/// Value of [`ROW_TENSORS`].
+pub const SEPARATE: &str = "separate";
 
 /// Name of the response header with the precision in which a host computes the layers of an extraction. Present
 /// if the request permits less than full precision.

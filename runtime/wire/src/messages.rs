@@ -66,6 +66,9 @@ pub struct CutInfo {
     pub bytes_per_sample: u64,
     /// Fraction of multiply-adds before the cut (0 to 1).
     pub compute_share: f64,
+    /// Tensors that the model concatenates at a joint cut, in this order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tensors: Vec<TensorInfo>,
 }
 
 /// Request to describe a guest: `POST /v1/descriptions`.

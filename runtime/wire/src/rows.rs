@@ -1,24 +1,15 @@
 //! Columns of answers, and validation of schemas.
 
-use crate::{FrameError, RowFormat, Values};
-use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
+use crate::column_group::{ColumnGroup, same_shape};
+use crate::{FrameError, RowFormat};
 use arrow_schema::{DataType, Field, Fields, Schema};
-use frostline_tensor::{OpError, OpErrorCode, Shape};
-use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
-use std::sync::Arc;
+use frostline_tensor::{OpError, OpErrorCode};
 
-pub(crate) const POSITION: &str = "position";
-pub(crate) const ACTIVATION: &str = "activation";
-pub(crate) const SCALE: &str = "scale";
-pub(crate) const OFFSET: &str = "offset";
-pub(crate) const EXACT: &str = "exact";
-pub(crate) const ERROR: &str = "error";
-pub(crate) const CHECKSUM: &str = "checksum";
-
-/// Minimum number of elements for a slice with a separate scale. For smaller slices, the scales would add too
-/// many bytes.
-const SLICE: usize = 64;
+const POSITION: &str = "position";
+/// Name of the column with the bytes of objects.
+const OBJECT: &str = "activation";
+const ERROR: &str = "error";
+const CHECKSUM: &str = "checksum";
 
 /// Maximum size of an error's code and message in bytes, including Arrow's overhead per row.
 const ROW_OVERHEAD: u64 = 2 << 10;
@@ -26,46 +17,24 @@ const ROW_OVERHEAD: u64 = 2 << 10;
 /// Maximum overhead of an Arrow message in bytes.
 const MESSAGE_OVERHEAD: u64 = 64 << 10;
 
-/// Name of the canonical extension type. This module writes its metadata, because arrow-schema 60 uses a
-/// different name for `permutation` than the specification and cannot read its own output.
-/// <https://arrow.apache.org/docs/format/CanonicalExtensions.html#fixed-shape-tensor>
-const FIXED_SHAPE_TENSOR: &str = "arrow.fixed_shape_tensor";
-
-#[derive(Serialize, Deserialize)]
-struct TensorMetadata {
-    shape: Vec<usize>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    permutation: Option<Vec<usize>>,
-}
-
 impl RowFormat {
     /// Returns the number of elements in a row, or `None` for objects, which differ in size.
     ///
     /// # Errors
     /// Returns [`FrameError::Format`] if the number is 0 or exceeds 31 bits.
     pub fn width(&self) -> Result<Option<usize>, FrameError> {
-        let Some(shape) = self.shape() else {
-            return Ok(None);
-        };
-        let elements = Shape::new(shape).elements().ok();
-        let reason = match elements.filter(|&elements| i32::try_from(elements).is_ok()) {
-            Some(0) => "there are no elements",
-            Some(elements) => return Ok(Some(elements)),
-            None => "there are more than 2^31 - 1 elements",
-        };
-        Err(FrameError::Format {
-            shape: shape.to_vec(),
-            reason: reason.to_owned(),
-        })
-    }
-
-    /// Returns the number of slices per row. Each slice has a scale and an offset. Slices correspond to the
-    /// first axis (channels, tokens) if each has at least 64 elements. Otherwise, the whole row is a slice.
-    pub fn slices(&self) -> usize {
-        match self.shape() {
-            Some([first, rest @ ..]) if Shape::new(rest).elements().unwrap_or(usize::MAX) >= SLICE => *first,
-            _ => 1,
+        let mut total = None;
+        for group in self.groups() {
+            let sum = group.width()?.saturating_add(total.unwrap_or(0));
+            if i32::try_from(sum).is_err() {
+                return Err(FrameError::Format {
+                    shape: vec![sum],
+                    reason: "there are more than 2^31 - 1 elements".to_owned(),
+                });
+            }
+            total = Some(sum);
         }
+        Ok(total)
     }
 
     /// Returns the bytes of a row before compression, or `None` for objects.
@@ -73,27 +42,28 @@ impl RowFormat {
     /// # Errors
     /// Returns the same errors as [`RowFormat::width`].
     pub fn row_bytes(&self) -> Result<Option<u64>, FrameError> {
-        let Some((width, values)) = self.width()?.zip(self.values()) else {
-            return Ok(None);
-        };
-        let scales = if values.has_scales() {
-            (self.slices() as u64).saturating_mul(8)
-        } else {
-            0
-        };
-        let element = values.arrow_type().primitive_width().unwrap_or(0) as u64;
-        Ok(Some(scales.saturating_add(element * width as u64)))
+        self.sum(|group| group.row_bytes())
     }
 
-    /// Returns the maximum number of bytes of a row before compression, or `None` for objects. For lossy
-    /// element types, this includes the f32 values and the unused encoded values.
+    /// Returns the maximum number of bytes of a row before compression, or `None` for objects. For tensors with a
+    /// column `exact`, this includes the f32 values and the unused encoded values.
     fn largest_row_bytes(&self) -> Result<Option<u64>, FrameError> {
-        let exact = if self.falls_back() {
-            self.width()?.unwrap_or(0) as u64 * 4
-        } else {
-            0
-        };
-        Ok(self.row_bytes()?.map(|bytes| bytes.saturating_add(exact)))
+        self.sum(|group| Ok(group.row_bytes()?.saturating_add(group.exact_bytes()?)))
+    }
+
+    /// Returns the sum over all tensors of a row, or `None` for objects.
+    fn sum(
+        &self,
+        bytes: impl Fn(&ColumnGroup<'_>) -> Result<u64, FrameError>,
+    ) -> Result<Option<u64>, FrameError> {
+        if self.width()?.is_none() {
+            return Ok(None);
+        }
+        let mut total = 0_u64;
+        for group in self.groups() {
+            total = total.saturating_add(bytes(&group)?);
+        }
+        Ok(Some(total))
     }
 
     /// Returns the maximum size in bytes of an answer with `rows` rows as a single message before
@@ -106,64 +76,21 @@ impl RowFormat {
         values.saturating_add(overhead).saturating_add(MESSAGE_OVERHEAD)
     }
 
-    /// Returns true if rows that do not fit are stored as `f32`.
-    pub(crate) fn falls_back(&self) -> bool {
-        self.values().is_some_and(Values::is_lossy)
-    }
-
     /// Returns the Arrow schema of an answer.
     pub(crate) fn schema(&self, checksums: bool) -> Result<Schema, FrameError> {
-        let mut fields = vec![
-            Field::new(POSITION, DataType::UInt32, false),
-            self.activation_field()?,
-        ];
-        if self.values().is_some_and(Values::has_scales) {
-            let scales = self.scales_type()?;
-            fields.push(Field::new(SCALE, scales.clone(), false));
-            fields.push(Field::new(OFFSET, scales, false));
+        self.width()?;
+        let mut fields = vec![position_field()];
+        if *self == Self::Object {
+            fields.push(object_field());
         }
-        if self.falls_back() {
-            fields.push(Field::new(EXACT, DataType::LargeList(exact_field()), true));
+        for group in self.groups() {
+            fields.extend(group.fields()?);
         }
-        fields.push(Field::new(ERROR, DataType::Struct(error_fields()), true));
-        if checksums {
-            fields.push(Field::new(CHECKSUM, DataType::UInt64, false));
-        }
+        fields.extend(end_fields(checksums));
         Ok(Schema::new(fields))
     }
 
-    fn activation_field(&self) -> Result<Field, FrameError> {
-        let Some(shape) = self.shape() else {
-            return Ok(Field::new(ACTIVATION, DataType::LargeBinary, true));
-        };
-        let metadata = TensorMetadata {
-            shape: shape.to_vec(),
-            permutation: None,
-        };
-        let metadata = serde_json::to_string(&metadata).map_err(FrameError::encode)?;
-        Ok(
-            Field::new(ACTIVATION, self.column_type()?, true).with_metadata(HashMap::from([
-                (EXTENSION_TYPE_NAME_KEY.to_owned(), FIXED_SHAPE_TENSOR.to_owned()),
-                (EXTENSION_TYPE_METADATA_KEY.to_owned(), metadata),
-            ])),
-        )
-    }
-
-    /// Returns the storage type of the column `activation`.
-    pub(crate) fn column_type(&self) -> Result<DataType, FrameError> {
-        match self.width()?.zip(self.values()) {
-            None => Ok(DataType::LargeBinary),
-            Some((width, values)) => list_type(values.arrow_type(), width),
-        }
-    }
-
-    /// Returns the type of the columns `scale` and `offset`.
-    pub(crate) fn scales_type(&self) -> Result<DataType, FrameError> {
-        self.width()?;
-        list_type(DataType::Float32, self.slices())
-    }
-
-    /// Checks a schema against this format. Names, types and tensor shape must match. Other metadata can
+    /// Checks a schema against this format. Names, types and tensor shapes must match. Other metadata can
     /// differ. Returns true if the schema contains checksums.
     pub(crate) fn check(&self, schema: &Schema) -> Result<bool, FrameError> {
         let last = schema.fields().last();
@@ -178,7 +105,7 @@ impl RowFormat {
         }
         for (actual, wanted) in schema.fields().iter().zip(expected.fields()) {
             let same = actual.name() == wanted.name() && actual.data_type() == wanted.data_type();
-            if !same || (wanted.name() == ACTIVATION && !self.same_shape(actual)) {
+            if !same || !same_shape(actual, wanted) {
                 return Err(FrameError::Schema {
                     column: wanted.name().clone(),
                     expected: describe(wanted),
@@ -188,31 +115,24 @@ impl RowFormat {
         }
         Ok(checksums)
     }
+}
 
-    fn same_shape(&self, field: &Field) -> bool {
-        let Some(shape) = self.shape() else {
-            return true;
-        };
-        let named = field.extension_type_name() == Some(FIXED_SHAPE_TENSOR);
-        let metadata = field
-            .extension_type_metadata()
-            .map(serde_json::from_str::<TensorMetadata>);
-        named
-            && matches!(metadata, Some(Ok(tensor)) if tensor.shape == *shape && tensor.permutation.is_none())
+pub(crate) fn position_field() -> Field {
+    Field::new(POSITION, DataType::UInt32, false)
+}
+
+/// Returns the field of objects.
+pub(crate) fn object_field() -> Field {
+    Field::new(OBJECT, DataType::LargeBinary, true)
+}
+
+/// Returns the fields after those of the values.
+pub(crate) fn end_fields(checksums: bool) -> Vec<Field> {
+    let mut fields = vec![Field::new(ERROR, DataType::Struct(error_fields()), true)];
+    if checksums {
+        fields.push(Field::new(CHECKSUM, DataType::UInt64, false));
     }
-}
-
-fn list_type(element: DataType, length: usize) -> Result<DataType, FrameError> {
-    let length = i32::try_from(length).map_err(FrameError::encode)?;
-    Ok(DataType::FixedSizeList(
-        Arc::new(Field::new_list_field(element, false)),
-        length,
-    ))
-}
-
-/// Returns the element field of the column `exact`.
-pub(crate) fn exact_field() -> Arc<Field> {
-    Arc::new(Field::new_list_field(DataType::Float32, false))
+    fields
 }
 
 /// Suffix of error codes for errors caused by the host. Clients of earlier versions do not know these codes,
@@ -260,6 +180,8 @@ fn describe(field: &Field) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Values;
+    use crate::tests::{divided, part};
 
     #[test]
     fn rows_arrow_cannot_count_are_refused() {
@@ -280,6 +202,19 @@ mod tests {
             RowFormat::Tensor(Values::U8, vec![2, 6]),
             RowFormat::Tensor(Values::F16, vec![2, 6]),
             RowFormat::Tensor(Values::Int8, vec![2, 6]),
+            divided([part("a", Values::F32, &[2, 6])]),
+            divided([part("a", Values::F32, &[4]), part("b", Values::F32, &[8])]),
+            divided([part("b", Values::F32, &[4]), part("a", Values::F32, &[8])]),
+            divided([part("a", Values::F32, &[4]), part("b", Values::F32, &[2, 4])]),
+            divided([part("a", Values::F32, &[4]), part("b", Values::F16, &[8])]),
+            divided([part("a", Values::F32, &[4]), part("b", Values::I32, &[8])]),
+            divided([part("a", Values::F32, &[4]), part("b", Values::U8, &[8])]),
+            divided([part("a", Values::F32, &[4]), part("b", Values::Int8, &[8])]),
+            divided([
+                part("a", Values::F32, &[4]),
+                part("b", Values::Int8, &[8]),
+                part("c", Values::U8, &[1]),
+            ]),
         ];
         for (i, left) in formats.iter().enumerate() {
             for (k, right) in formats.iter().enumerate() {
@@ -312,23 +247,15 @@ mod tests {
             RowFormat::Tensor(Values::Int8, vec![2, 3]).row_bytes(),
             Ok(Some(14))
         );
-    }
-
-    #[test]
-    fn slices_of_64_elements_have_scales_of_their_own() {
-        for (shape, slices) in [
-            (vec![], 1),
-            (vec![512], 1),
-            (vec![16, 8, 8], 16),
-            (vec![16, 7, 9], 1),
-            (vec![197, 768], 197),
-            (vec![3, usize::MAX, 2], 3),
-        ] {
-            assert_eq!(
-                RowFormat::Tensor(Values::Int8, shape.clone()).slices(),
-                slices,
-                "{shape:?}"
-            );
-        }
+        let row = divided([
+            part("a", Values::Int8, &[2, 64]),
+            part("b", Values::I32, &[3]),
+            part("c", Values::U8, &[]),
+        ]);
+        assert_eq!(row.width(), Ok(Some(132)));
+        assert_eq!(row.row_bytes(), Ok(Some(128 + 16 + 12 + 1)));
+        assert_eq!(row.largest_row_bytes(), Ok(Some(157 + 132 * 4)));
+        let huge = part("a", Values::F32, &[1 << 30]);
+        assert!(divided([huge.clone(), huge]).width().is_err());
     }
 }

@@ -4,7 +4,8 @@ mod checksums;
 mod encodings;
 
 use crate::{
-    ActivationReader, ActivationWriter, Compression, FrameError, RowFailure, RowFormat, RowValue, Values,
+    ActivationReader, ActivationWriter, Compression, FrameError, RowFailure, RowFormat, RowValue,
+    TensorFormat, Values,
 };
 use bytes::Bytes;
 use frostline_tensor::{Data, OpError, OpErrorCode, Tensor};
@@ -38,6 +39,20 @@ impl PartialEq for Value {
 }
 
 type Rows = BTreeMap<u32, Value>;
+
+/// Returns the format of rows with these tensors.
+pub(crate) fn divided<const N: usize>(tensors: [TensorFormat; N]) -> RowFormat {
+    RowFormat::Tensors(tensors.to_vec())
+}
+
+/// Returns the format of one of the tensors in a row.
+pub(crate) fn part(name: &str, values: Values, shape: &[usize]) -> TensorFormat {
+    TensorFormat {
+        name: name.to_owned(),
+        values,
+        shape: shape.to_vec(),
+    }
+}
 
 fn encode(format: &RowFormat, batches: &[Rows]) -> Vec<u8> {
     encode_so(format, Compression::None, batches)
@@ -165,17 +180,35 @@ fn format() -> impl Strategy<Value = RowFormat> {
         shape().prop_map(|shape| Values::F16.rows(shape)),
         shape().prop_map(|shape| Values::Int8.rows(shape)),
         (1_usize..4).prop_map(|slices| RowFormat::Tensor(Values::Int8, vec![slices, 8, 8])),
+        prop::collection::vec((part_values(), shape()), 1..5).prop_map(|tensors| {
+            let tensors = tensors.into_iter().enumerate();
+            let tensors = tensors.map(|(number, (values, shape))| part(&number.to_string(), values, &shape));
+            RowFormat::Tensors(tensors.collect())
+        }),
     ]
+}
+
+/// Element types of tensors in a row.
+fn part_values() -> impl Strategy<Value = Values> {
+    prop::sample::select(vec![
+        Values::F32,
+        Values::F16,
+        Values::Int8,
+        Values::I32,
+        Values::U8,
+    ])
 }
 
 fn compression() -> impl Strategy<Value = Compression> {
     prop::sample::select(Compression::ALL.to_vec())
 }
 
-/// Typical activations, activations with zeros, and arbitrary bits.
+/// Typical activations, activations with zeros, integers, and arbitrary bits.
 fn floats(width: usize) -> impl Strategy<Value = Vec<f32>> {
     prop_oneof![
         3 => prop::collection::vec(-1e3_f32..1e3, width),
+        1 => prop::collection::vec((-300_i16..300).prop_map(f32::from), width),
+        1 => prop::collection::vec(any::<u8>().prop_map(f32::from), width),
         2 => prop::collection::vec((-1.0_f32..1.0).prop_map(|value| value.max(0.0)), width),
         1 => prop::collection::vec(prop::num::f32::ANY, width),
         1 => prop::collection::vec(prop::num::f32::SUBNORMAL | prop::num::f32::ZERO, width),

@@ -12,7 +12,7 @@ use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{IpcWriteOptions, StreamEncoder};
 use arrow_schema::{ArrowError, DataType, Schema};
 use bytes::Bytes;
-use frostline_tensor::{Data, OpError, PixelFormat, Tensor};
+use frostline_tensor::{Data, OpError, Tensor};
 use std::sync::Arc;
 
 /// Compression level of Zstandard. Level 3, which is Arrow's default, needs up to twice the time for
@@ -58,8 +58,8 @@ impl ActivationWriter {
         })
     }
 
-    /// Writes a batch of rows with their `positions`. `u8` rows require a `u8` tensor. All other formats
-    /// require an `f32` tensor, which this method encodes.
+    /// Writes a batch of rows with their `positions`. A row with a single `u8` tensor requires a `u8` tensor. All other
+    /// formats require an `f32` tensor, which this method encodes.
     ///
     /// # Errors
     /// Returns [`FrameError::Rows`] if the type, row shape or number of rows is unexpected.
@@ -127,12 +127,13 @@ impl ActivationWriter {
         let fits = self.format.shape().is_some_and(|row| {
             shape
                 .split_first()
-                .is_some_and(|(&count, rest)| count == positions.len() && rest == row)
+                .is_some_and(|(&count, rest)| count == positions.len() && *rest == *row)
         });
-        let typed = matches!(
-            (self.format.values().map(Values::pixel_format), rows.data()),
-            (Some(PixelFormat::U8), Data::U8(_)) | (Some(PixelFormat::F32), Data::F32(_))
-        );
+        let typed = match &self.format {
+            RowFormat::Object => false,
+            RowFormat::Tensor(Values::U8, _) => matches!(rows.data(), Data::U8(_)),
+            RowFormat::Tensor(..) | RowFormat::Tensors(_) => matches!(rows.data(), Data::F32(_)),
+        };
         if fits && typed {
             return Ok(());
         }

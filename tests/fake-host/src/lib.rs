@@ -33,6 +33,8 @@ use tokio_util::task::AbortOnDropHandle;
 pub enum Reply {
     /// Sends these chunks and ends the body.
     Whole(Vec<Bytes>),
+    /// Sends a header and these chunks, and ends the body.
+    Headed(&'static str, &'static str, Vec<Bytes>),
     /// Sends these chunks and resets the stream.
     Cut(Vec<Bytes>),
     /// Sends the chunks of a stream.
@@ -150,6 +152,10 @@ fn respond(reply: Reply) -> Response<Body> {
     let pieces = |pieces: Vec<Bytes>| stream::iter(pieces.into_iter().map(|piece| Ok(Frame::data(piece))));
     match reply {
         Reply::Whole(all) => response
+            .body(BodyExt::boxed_unsync(StreamBody::new(pieces(all))))
+            .unwrap(),
+        Reply::Headed(name, value, all) => response
+            .header(name, value)
             .body(BodyExt::boxed_unsync(StreamBody::new(pieces(all))))
             .unwrap(),
         Reply::Cut(some) => {

@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use frostline_tensor::{OpError, Tensor};
-use frostline_wire::{ActivationReader, ActivationWriter, Compression, RowFailure, RowFormat, Values};
+use frostline_wire::{
+    ActivationReader, ActivationWriter, Compression, RowFailure, RowFormat, TensorFormat, Values,
+};
 
 /// Maximum size of a frame, in bytes.
 const FRAME: usize = 1 << 16;
@@ -13,14 +15,28 @@ const ROWS: u32 = 3;
 
 const COMPRESSIONS: [Compression; 3] = [Compression::None, Compression::Lz4, Compression::Zstd];
 
-fn formats() -> [RowFormat; 5] {
+fn formats() -> [RowFormat; 6] {
     [
         RowFormat::Object,
         RowFormat::Tensor(Values::F32, vec![ROW]),
         RowFormat::Tensor(Values::U8, vec![ROW]),
         RowFormat::Tensor(Values::F16, vec![ROW]),
         RowFormat::Tensor(Values::Int8, vec![2, 2]),
+        RowFormat::Tensors(vec![
+            tensor("x", Values::F16, vec![1]),
+            tensor("y", Values::Int8, vec![]),
+            tensor("ids", Values::I32, vec![1]),
+            tensor("mask", Values::U8, vec![ROW - 3]),
+        ]),
     ]
+}
+
+fn tensor(name: &str, values: Values, shape: Vec<usize>) -> TensorFormat {
+    TensorFormat {
+        name: name.to_owned(),
+        values,
+        shape,
+    }
 }
 
 /// Reads the bytes as an answer in each format and compression.
@@ -87,7 +103,7 @@ fn answer(format: &RowFormat, compression: Compression, checked: bool) -> Option
                 .tensor(&[0, 1], Tensor::f32(vec![2, 2, 2], values).ok()?)
                 .ok()?
         }
-        RowFormat::Tensor(Values::F32, _) | RowFormat::Tensor(Values::F16, _) => {
+        RowFormat::Tensor(..) | RowFormat::Tensors(_) => {
             let values = (0..2 * ROW).map(|value| value as f32).collect();
             writer
                 .tensor(&[0, 1], Tensor::f32(vec![2, ROW], values).ok()?)

@@ -1,10 +1,10 @@
 //! Cuts through several tensors.
 
 use super::support::{assert_close, assert_parts_equal_whole, noisy, run};
-use crate::build::{batched, initializer, model, node};
-use crate::onnx::GraphProto;
+use crate::build::{batched, initializer, int, model, node};
+use crate::onnx::{GraphProto, NodeProto, data_type};
 use crate::{GraphError, Model};
-use frostline_tensor::Tensor;
+use frostline_tensor::{DType, Tensor};
 
 /// Returns a network with two skip connections: `y` reads `a` and `b`, and `c` is between them.
 fn skips(opset: i64) -> Model {
@@ -180,7 +180,6 @@ fn masked(opset: i64, code: i32) -> Model {
 
 #[test]
 fn integers_and_booleans_cross_a_joint_cut() {
-    use crate::onnx::data_type;
     for opset in [11, 17, 21] {
         for code in [
             data_type::INT64,
@@ -202,4 +201,76 @@ fn integers_and_booleans_cross_a_joint_cut() {
     let error = masked(17, data_type::DOUBLE).with_cut("c,mask").unwrap_err();
     let expected = "no cut through c, mask: `mask` is of type F64, not f32 or an integer of up to 24 bits";
     assert_eq!(error.to_string(), expected);
+}
+
+fn tensors_at(model: &Model, cut: &str) -> Vec<(String, DType, Vec<usize>)> {
+    let network = model.network().unwrap();
+    let tensors = network.cut(cut).unwrap().tensors.iter();
+    tensors
+        .map(|tensor| (tensor.name.clone(), tensor.dtype, tensor.shape.dims().to_vec()))
+        .collect()
+}
+
+#[test]
+fn the_tensors_of_a_joint_cut_are_known_also_in_a_slice() {
+    for (code, dtype) in [
+        (data_type::INT64, DType::I64),
+        (data_type::INT32, DType::I32),
+        (data_type::BOOL, DType::U8),
+        (data_type::UINT8, DType::U8),
+    ] {
+        let (joined, cut) = masked(17, code).with_cut("c,mask").unwrap();
+        let expected = [
+            ("mask".to_owned(), dtype, vec![4, 6]),
+            ("c".to_owned(), DType::F32, vec![4, 6]),
+        ];
+        assert_eq!(tensors_at(&joined, &cut), expected);
+        let slice = joined.slice(None, Some(&cut)).unwrap();
+        assert_eq!(tensors_at(&slice, &cut), expected);
+        let network = joined.network().unwrap();
+        let others = network.cuts.iter().filter(|other| other.name != cut);
+        assert!(others.clone().count() > 0);
+        assert!(others.clone().all(|other| other.tensors.is_empty()));
+    }
+}
+
+#[test]
+fn other_nodes_are_not_tensors_of_a_joint_cut() {
+    let (joined, cut) = masked(17, data_type::INT64).with_cut("c,mask").unwrap();
+    let concat = format!("frostline.joint/{cut}");
+    type Change<'a> = &'a dyn Fn(&mut NodeProto);
+    let changes: [Change<'_>; 4] = [
+        &|node| {
+            if node.name == concat {
+                node.name = "concat".into();
+            }
+        },
+        &|node| {
+            if node.op_type == "Flatten" {
+                node.attribute = vec![int("axis", 2)];
+            }
+        },
+        &|node| {
+            if node.op_type == "Flatten" && node.output[0].ends_with("/1") {
+                node.op_type = "Identity".into();
+                node.attribute.clear();
+            }
+        },
+        &|node| {
+            if node.name == concat {
+                let first = node.input[0].clone();
+                node.input.push(first);
+            }
+        },
+    ];
+    for (number, change) in changes.iter().enumerate() {
+        let mut graph = joined.graph().clone();
+        graph.node.iter_mut().for_each(change);
+        let changed = joined.with_graph(graph).unwrap();
+        let Ok(network) = changed.network() else {
+            continue;
+        };
+        let all = network.cuts.iter().flat_map(|cut| &cut.tensors);
+        assert_eq!(all.count(), 0, "change {number}");
+    }
 }

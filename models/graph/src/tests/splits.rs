@@ -296,3 +296,17 @@ fn a_network_without_single_cuts_is_split_with_its_mask() {
     check(&masked(), "l3.masked", &expected);
     check(&masked(), "mask,l2", &expected);
 }
+
+#[test]
+fn tensors_that_cross_several_joint_cuts_keep_their_names() {
+    let (joined, freeze) = u_net().with_cut("a,b,c").unwrap();
+    let network = joined.with_splits(&freeze).unwrap().network().unwrap();
+    let joints = network.cuts.iter().filter(|cut| cut.is_joint());
+    let mut several = 0;
+    for cut in joints {
+        let names: Vec<&str> = cut.tensors.iter().map(|tensor| tensor.name.as_str()).collect();
+        assert_eq!(names.join(","), cut.name);
+        several += 1;
+    }
+    assert!(several > 1);
+}

@@ -11,8 +11,8 @@ use frostline_features::{Provenance, Rounding};
 use frostline_graph::{GraphError, Model};
 use frostline_job::{Event, PixelFlags};
 use frostline_rows::RowCache;
-use frostline_trainer::{Guest, frozen_up_to, input_pixels, normalized_twice};
-use frostline_wire::UploadRef;
+use frostline_trainer::{Guest, cut_tensors, frozen_up_to, input_pixels, normalized_twice};
+use frostline_wire::{TensorInfo, UploadRef};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
@@ -25,6 +25,8 @@ pub(super) struct ExtractionInput {
     pub(super) layers: Bytes,
     layers_sha256: String,
     pub(super) cut: String,
+    /// Tensors that an activation at the cut concatenates. Empty for a single tensor.
+    pub(super) tensors: Vec<TensorInfo>,
     guest: Guest,
     pub(super) stock_guest: bool,
 }
@@ -51,6 +53,7 @@ impl ExtractionInput {
             name: model_name(&flags.inputs.model),
             layers: model.slice(None, Some(&cut))?.to_bytes()?.into(),
             layers_sha256: model.layers_sha256(&cut)?,
+            tensors: cut_tensors(model.network()?.cut(&cut)?),
             cut,
             guest,
             stock_guest: flags.guest.is_none(),
@@ -81,6 +84,7 @@ impl ExtractionInput {
             device: flags.device.clone(),
             exactly: None,
             shape: source.shape.clone(),
+            tensors: self.tensors.clone(),
         };
         let told = Arc::clone(reporter);
         let stopped = Arc::new(move |why| told.warning(format!("caching features stopped: {why}")));

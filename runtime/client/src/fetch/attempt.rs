@@ -169,7 +169,7 @@ fn place(batches: &[ActivationBatch], buffer: &BatchBuffer, rows: RowKind) -> Ve
                 (Ok(RowValue::Object(bytes)), RowKind::Objects(spec)) => {
                     Arrival::Object(row.position, bytes.to_vec(), spec)
                 }
-                (Ok(value), _) if buffer.set(row.position as usize, value) => Arrival::Row(row.position),
+                (Ok(value), _) if buffer.set(row.position as usize, &value) => Arrival::Row(row.position),
                 _ => Arrival::Invalid(format!("a row of the wrong type at position {}", row.position)),
             },
             Err(FrameError::Checksum { .. }) => Arrival::Altered,
@@ -246,7 +246,7 @@ async fn decode(
     position: u32,
 ) -> DecodedRow {
     let decoded = match crop.await {
-        Ok(crop) if buffer.set(position as usize, RowValue::U8(&crop)) => Ok(()),
+        Ok(crop) if buffer.set(position as usize, &RowValue::U8(&crop)) => Ok(()),
         Ok(_) => Err(OpError::runtime("the crop does not match the pixel spec")),
         Err(error) => Err(error.into()),
     };

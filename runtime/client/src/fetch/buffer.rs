@@ -37,7 +37,7 @@ impl BatchBuffer {
 
     /// Copies or decodes a row into the batch. Returns `false` if the type or length does not match the
     /// batch.
-    pub(super) fn set(&self, index: usize, value: RowValue<'_>) -> bool {
+    pub(super) fn set(&self, index: usize, value: &RowValue<'_>) -> bool {
         let range = index * self.width..(index + 1) * self.width;
         match (&mut *self.rows.lock(), value) {
             (BufferedRows::F32(rows), row) => rows.get_mut(range).is_some_and(|place| row.read_into(place)),
@@ -87,8 +87,8 @@ mod tests {
     #[test]
     fn rows_come_in_any_order_and_gaps_close() {
         let buffer = BatchBuffer::new(3, &[2], None).unwrap();
-        assert!(buffer.set(2, RowValue::F32(&[5.0, 6.0])));
-        assert!(buffer.set(0, RowValue::F32(&[1.0, 2.0])));
+        assert!(buffer.set(2, &RowValue::F32(&[5.0, 6.0])));
+        assert!(buffer.set(0, &RowValue::F32(&[1.0, 2.0])));
         assert_eq!(
             buffer.finish(&[0, 2]).unwrap(),
             Tensor::f32([2, 2], vec![1.0, 2.0, 5.0, 6.0]).unwrap()
@@ -99,17 +99,17 @@ mod tests {
     fn narrow_rows_are_decoded_in_place() {
         let buffer = BatchBuffer::new(3, &[2], None).unwrap();
         let halves = frostline_tensor::to_f16(&[0.5, -3.0]);
-        assert!(buffer.set(1, RowValue::F16(&halves)));
+        assert!(buffer.set(1, &RowValue::F16(&halves)));
         assert!(buffer.set(
             0,
-            RowValue::Int8 {
+            &RowValue::Int8 {
                 values: &[-128, 127],
                 scales: &[2.0],
                 offsets: &[0.0]
             }
         ));
-        assert!(buffer.set(2, RowValue::F32(&[1e6, 1.0])));
-        assert!(!buffer.set(3, RowValue::F16(&halves)));
+        assert!(buffer.set(2, &RowValue::F32(&[1e6, 1.0])));
+        assert!(!buffer.set(3, &RowValue::F16(&halves)));
         assert_eq!(
             buffer.finish(&[0, 1, 2]).unwrap().as_f32(),
             Some([0.0, 510.0, 0.5, -3.0, 1e6, 1.0].as_slice())
@@ -119,9 +119,9 @@ mod tests {
     #[test]
     fn rows_that_do_not_fit_are_refused() {
         let buffer = BatchBuffer::new(1, &[2], None).unwrap();
-        assert!(!buffer.set(0, RowValue::F32(&[1.0])));
-        assert!(!buffer.set(0, RowValue::U8(&[1, 2])));
-        assert!(!buffer.set(1, RowValue::F32(&[1.0, 2.0])));
+        assert!(!buffer.set(0, &RowValue::F32(&[1.0])));
+        assert!(!buffer.set(0, &RowValue::U8(&[1, 2])));
+        assert!(!buffer.set(1, &RowValue::F32(&[1.0, 2.0])));
     }
 
     #[test]
@@ -135,7 +135,7 @@ mod tests {
             ..PixelSpec::imagenet(1, 1)
         };
         let buffer = BatchBuffer::new(1, &[3, 1, 1], Some(spec)).unwrap();
-        assert!(buffer.set(0, RowValue::U8(&[0, 255, 0])));
+        assert!(buffer.set(0, &RowValue::U8(&[0, 255, 0])));
         assert_eq!(
             buffer.finish(&[0]).unwrap().as_f32(),
             Some([-1.0, 1.0, -1.0].as_slice())

@@ -36,6 +36,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 ///     view: None,
 ///     rows: RowKind::Objects(spec),
 ///     shape: spec.sample_shape().to_vec(),
+///     tensors: Vec::new(),
 ///     request_samples: 32,
 /// };
 /// let fetcher = Fetcher::new(8, DecodePool::start(4)?);

@@ -40,6 +40,9 @@ pub enum InquiryError {
     Wrong(String),
 }
 
+/// Form of a row on arrival, its shape, and the tensors that it concatenates.
+type RowForm = (RowKind, Vec<usize>, Vec<TensorInfo>);
+
 impl Inquiry {
     /// Returns the source to request at `split`, including the shape of a sample.
     ///
@@ -47,7 +50,7 @@ impl Inquiry {
     /// Returns [`InquiryError::Wrong`] if the cut does not exist or the guest does not serve it, and
     /// [`InquiryError::Client`] if a host fails.
     pub async fn source(&self, hosts: &Hosts, split: Split) -> Result<Source, InquiryError> {
-        let (rows, shape) = match (&split, &self.guest, &self.model) {
+        let (rows, shape, tensors) = match (&split, &self.guest, &self.model) {
             (Split::None, None, _) | (Split::None, _, None) => objects(self.default_pixels()?),
             (_, Some(guest), Some(model)) => self.ask(hosts, &split, guest, model).await?,
             (Split::Input | Split::Cut(_), ..) => {
@@ -56,6 +59,7 @@ impl Inquiry {
             }
         };
         let mut source = self.known_source(split, rows, shape);
+        source.tensors = tensors;
         if matches!(rows, RowKind::Objects(_)) {
             source.encoding = Encoding::F32;
         }
@@ -75,6 +79,7 @@ impl Inquiry {
             view: None,
             rows,
             shape,
+            tensors: Vec::new(),
             request_samples: self.request_samples.max(1),
         }
     }
@@ -95,7 +100,7 @@ impl Inquiry {
         split: &Split,
         guest: &UploadRef,
         model: &UploadRef,
-    ) -> Result<(RowKind, Vec<usize>), InquiryError> {
+    ) -> Result<RowForm, InquiryError> {
         let request = DescriptionRequest {
             guest: guest.clone(),
             model: model.clone(),
@@ -106,32 +111,32 @@ impl Inquiry {
             Split::None => Ok(objects(host_pixels(&description, split)?)),
             Split::Input if self.encoding.values == Values::U8 => {
                 let spec = host_pixels(&description, split)?;
-                Ok((RowKind::Pixels(spec), spec.sample_shape().to_vec()))
+                Ok((RowKind::Pixels(spec), spec.sample_shape().to_vec(), Vec::new()))
             }
             Split::Input => {
                 let spec = host_pixels(&description, split)?;
-                Ok((RowKind::Values, spec.sample_shape().to_vec()))
+                Ok((RowKind::Values, spec.sample_shape().to_vec(), Vec::new()))
             }
             Split::Cut(cut) => {
-                let shape = self.shape(hosts, &description, model, cut).await?;
-                Ok((RowKind::Values, shape))
+                let (shape, tensors) = self.row(hosts, &description, model, cut).await?;
+                Ok((RowKind::Values, shape, tensors))
             }
         }
     }
 
-    /// Queries the sample shape at a cut.
-    async fn shape(
+    /// Queries the shape of a sample at a cut, and the tensors that it concatenates.
+    async fn row(
         &self,
         hosts: &Hosts,
         description: &Description,
         model: &UploadRef,
         cut: &str,
-    ) -> Result<Vec<usize>, InquiryError> {
+    ) -> Result<(Vec<usize>, Vec<TensorInfo>), InquiryError> {
         let served = description.cuts.iter().find(|served| served.name == cut);
         match served.map(|served| &served.activation) {
             Some(Activation::Custom(tensors)) => {
                 let row = TensorInfo::row_shape(tensors);
-                row.map(|row| row.dims().to_vec())
+                row.map(|row| (row.dims().to_vec(), tensors.clone()))
                     .ok_or_else(|| InquiryError::Wrong(format!("rows at cut {cut} exceed the maximum size")))
             }
             Some(Activation::Faithful) => {
@@ -139,7 +144,7 @@ impl Inquiry {
                 let info = hosts
                     .first(|client| async move { client.model(name).await })
                     .await?;
-                shape_in(info.as_ref(), cut).ok_or_else(|| {
+                row_in(info.as_ref(), cut).ok_or_else(|| {
                     InquiryError::Wrong(format!("model {name} was deleted on the hosts; push it again"))
                 })
             }
@@ -160,13 +165,13 @@ impl Inquiry {
     }
 }
 
-fn objects(spec: PixelSpec) -> (RowKind, Vec<usize>) {
-    (RowKind::Objects(spec), spec.sample_shape().to_vec())
+fn objects(spec: PixelSpec) -> RowForm {
+    (RowKind::Objects(spec), spec.sample_shape().to_vec(), Vec::new())
 }
 
-fn shape_in(info: Option<&ModelInfo>, cut: &str) -> Option<Vec<usize>> {
+fn row_in(info: Option<&ModelInfo>, cut: &str) -> Option<(Vec<usize>, Vec<TensorInfo>)> {
     let cut = info?.cuts.iter().find(|known| known.name == cut)?;
-    Some(cut.shape.clone())
+    Some((cut.shape.clone(), cut.tensors.clone()))
 }
 
 /// Maximum number of cuts in an error message. Networks have hundreds.

@@ -1,7 +1,7 @@
 use frostline_tensor::{PixelSpec, Shape};
 use frostline_wire::{
-    Compression, Encoding, ExtractionRequest, ObjectInfo, RequestedSample, RowFormat, Split, Terms,
-    UploadRef, Values, View,
+    Compression, Encoding, ExtractionRequest, ObjectInfo, RequestedSample, RowFormat, Split, TensorInfo,
+    Terms, UploadRef, Values, View,
 };
 
 /// Description of the rows to request from hosts, and of the conversion into a tensor.
@@ -27,6 +27,8 @@ pub struct Source {
     pub rows: RowKind,
     /// Shape of one sample in the tensor.
     pub shape: Vec<usize>,
+    /// Tensors that a row concatenates, which hosts encode separately. Empty for a single tensor.
+    pub tensors: Vec<TensorInfo>,
     /// Maximum number of samples per request.
     pub request_samples: usize,
 }
@@ -67,7 +69,10 @@ impl Source {
         match self.rows {
             RowKind::Objects(_) => RowFormat::Object,
             RowKind::Pixels(_) => RowFormat::Tensor(Values::U8, self.shape.clone()),
-            RowKind::Values => self.encoding.values.rows(self.shape.clone()),
+            RowKind::Values => {
+                let values = self.encoding.values;
+                values.rows_of(self.shape.clone(), &self.tensors)
+            }
         }
     }
 
@@ -105,7 +110,11 @@ impl Source {
 
     /// Maximum size in bytes of the answer for these samples as a single message, compressed or decompressed.
     pub(super) fn answer_bytes(&self, weight: Weight) -> u64 {
-        self.format().message_bytes(weight.samples, weight.objects)
+        let format = self.format();
+        let bytes = format.message_bytes(weight.samples, weight.objects);
+        // Hosts of earlier versions send the tensors as one.
+        let undivided = format.undivided(self.encoding.values);
+        bytes.max(undivided.message_bytes(weight.samples, weight.objects))
     }
 
     /// Estimates the memory in bytes that a batch needs from the first request until the training step.
@@ -149,6 +158,7 @@ mod tests {
             view: None,
             rows,
             shape: vec![3, 4, 4],
+            tensors: Vec::new(),
             request_samples: 2,
         }
     }

@@ -37,6 +37,7 @@ pub(crate) fn source(rows: RowKind) -> Source {
         view: None,
         rows,
         shape,
+        tensors: Vec::new(),
         request_samples: 3,
     }
 }

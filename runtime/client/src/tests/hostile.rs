@@ -260,6 +260,7 @@ async fn rows_that_no_machine_holds_are_refused() {
                     shape: vec![1 << 20, 1 << 20],
                     bytes_per_sample: 1,
                     compute_share: 1.0,
+                    tensors: Vec::new(),
                 }],
                 shared: false,
             });

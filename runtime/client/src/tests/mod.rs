@@ -11,5 +11,6 @@ mod members;
 mod outages;
 mod parts;
 mod restarts;
+mod tensors;
 mod tokens;
 mod uploads;

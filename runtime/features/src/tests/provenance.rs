@@ -22,6 +22,7 @@ fn provenance() -> Provenance {
         device: "cpu".to_owned(),
         exactly: None,
         shape: vec![512, 7, 7],
+        tensors: Vec::new(),
     }
 }
 

@@ -144,6 +144,12 @@ def layers(network: str | bytes | os.PathLike[str], cut: str) -> tuple[str, str]
     without normalization if the network normalizes its input. It is empty if only a guest can prepare the input.
     """
 
+def joint_tensors(network: str | bytes | os.PathLike[str], cut: str) -> str:
+    """Return the tensors that a row at ``cut`` concatenates, as a JSON list with ``name``, ``dtype`` and ``shape``.
+
+    The list is empty for a single tensor.
+    """
+
 def split_layers(network: str | bytes | os.PathLike[str], freeze: str, split: str) -> tuple[bytes, bytes]:
     """Return the layers before the cut ``freeze`` with the joint cuts at which they can be split, and those after ``split``.
 

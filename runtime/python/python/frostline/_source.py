@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.metadata
+import json
 import logging
 import os
 
@@ -27,16 +28,18 @@ def cache_settings(feature_cache, network, cut, count, stock=True):
     limit = None if words is None else _native.feature_limit(str(words))
     if words is not None and limit is None:
         return None
+    tensors = []
     if isinstance(network, (str, bytes, os.PathLike)):
         try:
             layers, usual = _native.layers(network, cut)
+            tensors = json.loads(_native.joint_tensors(network, cut))
         except frostline.Error as error:
             LOG.warning("features are not cached for later epochs: %s", error)
             return None
     else:
         layers, usual = "" if network is None or cut in ("none", "input") else f"{network.sha256} up to {cut}", ""
     library = _version("onnxruntime") or _version("onnxruntime-gpu")
-    made = {"freeze": cut, "layers": layers, "usual": usual if stock else "", "library": library}
+    made = {"freeze": cut, "layers": layers, "usual": usual if stock else "", "library": library, "tensors": tensors}
     return {"made": made, "limit": limit, "rows": count}
 
 

@@ -4,7 +4,7 @@ use super::Caller;
 use crate::refusal::Refusal;
 use frostline_sandbox::{Allowance, CutView, Guest, ModelView};
 use frostline_state::{Facts, FindResult, ModelFacts, OwnedUploads, SHARED, StoredVersion};
-use frostline_wire::{Description, UploadRef};
+use frostline_wire::{Description, TensorInfo, UploadRef};
 use std::sync::Arc;
 
 impl Caller {
@@ -89,6 +89,15 @@ impl Caller {
             joined_inputs: facts.joined_inputs.clone(),
             cuts: cuts.collect(),
         }))
+    }
+
+    /// Returns the tensors that a model concatenates at `cut`. The list is empty for a single tensor, and for models that
+    /// were uploaded to an earlier version.
+    pub(crate) fn cut_tensors(&self, pin: &UploadRef, cut: &str) -> Result<Vec<TensorInfo>, Refusal> {
+        let (found, _) = self.find_model(&pin.name, Some(&pin.sha256));
+        let stored = resolve_pin(found, "model", pin)?;
+        let cut = stored.facts.cuts.iter().find(|known| known.name == cut);
+        Ok(cut.map(|cut| cut.tensors.clone()).unwrap_or_default())
     }
 
     /// Calls the guest's `describe` for the model, or returns the cached description.

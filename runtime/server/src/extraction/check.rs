@@ -13,8 +13,8 @@ use frostline_objects::Store;
 use frostline_sandbox::{Allowance, Call, CallContext, Guest, Labels, ModelView};
 use frostline_tensor::{Normalization, Precision, SampleLoader, Stage};
 use frostline_wire::{
-    Description, Encoding, ExtractionRequest, JobStage, Pixels, QuotaKey, RequestedSample, RowFormat, Split,
-    UploadRef, Values, View,
+    Activation, Description, Encoding, ExtractionRequest, JobStage, Pixels, QuotaKey, RequestedSample,
+    RowFormat, Split, TensorInfo, UploadRef, Values, View,
 };
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -65,11 +65,12 @@ pub(super) fn precheck(caller: &Caller, request: &ExtractionRequest) -> Result<(
 }
 
 /// Validates the request of extraction `id`, which already has a permit, against the description of the
-/// guest.
+/// guest. With `separate_tensors`, each tensor of a row has separate columns.
 pub(super) async fn check(
     caller: &Caller,
     id: String,
     request: ExtractionRequest,
+    separate_tensors: bool,
     clock: &Arc<StageClock>,
 ) -> Result<CheckedExtraction, Refusal> {
     let tensors = TensorMemory::new(caller.memory(Kind::Grant));
@@ -90,8 +91,8 @@ pub(super) async fn check(
         Split::Input => {
             let (_, _, description) = describe_guest(caller, &request, &allowance, &tensors).await?;
             let loader = loader(caller, store, request.view, &meters);
-            let (work, rows, shape) = pixels(loader, &description, request.encoding)?;
-            let size = GrantSize::new(None, 0, &shape, &request, most);
+            let (work, rows) = pixels(loader, &description, request.encoding)?;
+            let size = GrantSize::new(None, 0, &rows, &request, most);
             (work, rows, Some(size))
         }
         Split::Cut(cut) => {
@@ -104,10 +105,14 @@ pub(super) async fn check(
             let width = stage.pixels.map_or(size_of::<f32>(), |_| size_of::<u8>());
             let input = sample_bytes(&model.input_shape, width);
             let call = Call::new(model, &description, cut, &request.parameters)?;
+            let tensors = match separate_tensors {
+                true => cut_tensors(caller, &request, &description, cut)?,
+                false => Vec::new(),
+            };
             let row = call.row().dims().to_vec();
+            let rows = request.encoding.values.rows_of(row, &tensors);
             let max_samples = description.max_samples.map_or(usize::MAX, |most| most as usize);
-            let size = GrantSize::new(Some(stage), input, &row, &request, most.min(max_samples));
-            let rows = request.encoding.values.rows(row);
+            let size = GrantSize::new(Some(stage), input, &rows, &request, most.min(max_samples));
             let context = Box::new(context(caller, store, id, &request, &meters));
             (RowWork::Activations { guest, call, context }, rows, Some(size))
         }
@@ -121,6 +126,20 @@ pub(super) async fn check(
         tensors,
         allowance,
     })
+}
+
+/// Returns the tensors of a row at `cut`: those that the guest defines, or those that the model concatenates.
+fn cut_tensors(
+    caller: &Caller,
+    request: &ExtractionRequest,
+    description: &Description,
+    cut: &str,
+) -> Result<Vec<TensorInfo>, Refusal> {
+    let served = description.cuts.iter().find(|served| served.name == cut);
+    match served.map(|served| &served.activation) {
+        Some(Activation::Custom(tensors)) => Ok(tensors.clone()),
+        _ => caller.cut_tensors(required(request.model.as_ref(), "model", &request.split)?, cut),
+    }
 }
 
 /// Returns the kind of memory for objects. Unchanged objects stay in memory until they are sent, so tenants share
@@ -260,7 +279,7 @@ fn pixels(
     loader: Arc<dyn SampleLoader>,
     description: &Description,
     encoding: Encoding,
-) -> Result<(RowWork, RowFormat, Vec<usize>), Refusal> {
+) -> Result<(RowWork, RowFormat), Refusal> {
     let Pixels::Spec(spec) = description.pixels else {
         return Err(Refusal::request(format!(
             "guest {} computes its own input, so the split input is not available; use one of its cuts",
@@ -271,8 +290,7 @@ fn pixels(
     let format = encoding.values.pixel_format();
     Ok((
         RowWork::Pixels { loader, spec, format },
-        encoding.values.rows(shape.clone()),
-        shape,
+        encoding.values.rows(shape),
     ))
 }
 

@@ -67,6 +67,8 @@ pub(crate) struct ClientRequest {
     pub(crate) trace: Option<String>,
     /// True if the rows should have checksums.
     pub(crate) checksums: bool,
+    /// True if each tensor of a row should have separate columns.
+    pub(crate) separate_tensors: bool,
 }
 
 impl Extraction {
@@ -133,6 +135,11 @@ impl Extraction {
             started,
             until_first: started.elapsed(),
         })
+    }
+
+    /// Returns true if each tensor of a row has separate columns.
+    pub(crate) fn is_divided(&self) -> bool {
+        self.encoder.is_divided()
     }
 
     /// Sends all rows in a separate task. The task ends early if the receiver of `pieces` is dropped.
@@ -223,7 +230,8 @@ async fn first_rows(
     kind: SplitKind,
     clock: &Arc<StageClock>,
 ) -> Result<(Option<EncodedRows>, Encoder, Calls), Refusal> {
-    let checked = check::check(caller, id, client_request.request, clock).await?;
+    let separate_tensors = client_request.separate_tensors;
+    let checked = check::check(caller, id, client_request.request, separate_tensors, clock).await?;
     let rows = checked.rows.clone();
     let encoding = checked.encoding;
     let encoder = Encoder::new(caller.clone(), rows, encoding, client_request.checksums)?;

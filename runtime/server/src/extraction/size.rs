@@ -2,7 +2,7 @@
 
 use frostline_batching::device::{OwnRate, TIME_SLICE};
 use frostline_tensor::{Shape, Stage, Terms};
-use frostline_wire::{Encoding, ExtractionRequest, Values};
+use frostline_wire::{Compression, Encoding, ExtractionRequest, RowFormat, Values};
 
 /// Samples per grant for a stage without measurements. On a CPU, the number has little effect on the rate:
 /// SqueezeNet on one thread needs 6.3 ms for a single sample, and 7.0 ms per sample in a batch of 16. The
@@ -23,31 +23,34 @@ pub(super) struct GrantSize {
     pub(super) stage: Option<Stage>,
     /// Bytes per sample: the input, the row and the encoded row.
     pub(super) bytes_per_sample: u64,
-    /// True if encoding copies the rows.
-    copies: bool,
+    /// Copies of a row in memory, including the encoded one.
+    copies: u64,
 }
 
 impl GrantSize {
-    /// Creates the size for rows of shape `row` that `stage` computes from `input` bytes per sample. The
-    /// `request` determines the encoding and the terms, and `max_samples` is the maximum number of samples.
+    /// Creates the size for rows of the format `rows` that `stage` computes from `input` bytes per sample. The
+    /// `request` determines the compression and the terms, and `max_samples` is the maximum number of samples.
     pub(super) fn new(
         stage: Option<Stage>,
         input: u64,
-        row: &[usize],
+        rows: &RowFormat,
         request: &ExtractionRequest,
         max_samples: usize,
     ) -> Self {
         let encoding = request.encoding;
-        let terms = request.terms;
-        let copies = !is_zero_copy(encoding);
         let width = if encoding.values == Values::U8 { 1 } else { 4 };
-        let row = sample_bytes(row, width);
-        let rows = if copies { row.saturating_mul(2) } else { row };
+        let row = sample_bytes(&rows.shape().unwrap_or_default(), width);
+        let copies = match rows {
+            // A tensor is copied before it is encoded.
+            RowFormat::Tensors(_) => 3,
+            rows if is_zero_copy(rows, encoding) => 1,
+            _ => 2,
+        };
         Self {
             max_samples,
-            terms,
+            terms: request.terms,
             stage,
-            bytes_per_sample: input.saturating_add(rows),
+            bytes_per_sample: input.saturating_add(row.saturating_mul(copies)),
             copies,
         }
     }
@@ -71,18 +74,13 @@ impl GrantSize {
 
     /// Returns the bytes to reserve until `bytes` bytes of rows are sent.
     pub(super) fn row_memory(&self, bytes: usize) -> u64 {
-        let bytes = bytes as u64;
-        if self.copies {
-            bytes.saturating_mul(2)
-        } else {
-            bytes
-        }
+        (bytes as u64).saturating_mul(self.copies)
     }
 }
 
 /// True if rows are sent as computed, without a copy.
-pub(super) fn is_zero_copy(encoding: Encoding) -> bool {
-    matches!(encoding, Encoding::F32 | Encoding::U8)
+pub(super) fn is_zero_copy(rows: &RowFormat, encoding: Encoding) -> bool {
+    rows.is_zero_copy() && encoding.compression == Compression::None
 }
 
 /// Returns the size in bytes of a sample of `shape`, with `width` bytes per element.
@@ -114,7 +112,8 @@ mod tests {
             digests: false,
             samples: Vec::new(),
         };
-        GrantSize::new(None, 1000, &[10, 10], &request, 64)
+        let rows = request.encoding.values.rows(vec![10, 10]);
+        GrantSize::new(None, 1000, &rows, &request, 64)
     }
 
     fn known(seconds: f64, efficient: usize) -> Option<OwnRate> {

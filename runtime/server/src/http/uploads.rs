@@ -11,6 +11,7 @@ use axum::extract::{Path, Request};
 use bytes::Bytes;
 use frostline_batching::{Charge, Standing, Stop, run_blocking};
 use frostline_graph::{Model, ModelLimits};
+use frostline_profile::cut_tensors;
 use frostline_sandbox::Spent;
 use frostline_state::{ActivationMemory, Facts, FindResult, ModelFacts, StoredVersion, Unknown};
 use frostline_tensor::DType;
@@ -246,6 +247,7 @@ fn facts(bytes: Bytes, limits: &ModelLimits, stop: &Stop) -> Result<ModelFacts, 
             shape: cut.shape.dims().to_vec(),
             bytes_per_sample: cut.bytes_per_sample as u64,
             compute_share: cut.compute_share,
+            tensors: cut_tensors(cut),
         });
     Ok(ModelFacts {
         input: network.input.name.clone(),

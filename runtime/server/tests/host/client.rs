@@ -164,14 +164,22 @@ pub(crate) async fn rows(
     (rows, reader.finish().map_or_else(End::Bad, |()| End::Clean))
 }
 
-fn bytes_of(value: RowValue<'_>) -> Vec<u8> {
-    let elements = match value {
-        RowValue::U8(bytes) | RowValue::Object(bytes) => return bytes.to_vec(),
+fn elements(value: &RowValue<'_>) -> usize {
+    match value {
+        RowValue::U8(bytes) | RowValue::Object(bytes) => bytes.len(),
         RowValue::F32(values) => values.len(),
         RowValue::F16(values) => values.len(),
         RowValue::Int8 { values, .. } => values.len(),
-    };
-    let mut decoded = vec![0.0; elements];
+        RowValue::I32(values) => values.len(),
+        RowValue::Tensors(tensors) => tensors.iter().map(elements).sum(),
+    }
+}
+
+fn bytes_of(value: RowValue<'_>) -> Vec<u8> {
+    if let RowValue::U8(bytes) | RowValue::Object(bytes) = value {
+        return bytes.to_vec();
+    }
+    let mut decoded = vec![0.0; elements(&value)];
     assert!(value.read_into(&mut decoded));
     decoded.iter().flat_map(|value| value.to_le_bytes()).collect()
 }

@@ -34,4 +34,5 @@ mod resuming;
 mod roots;
 mod support;
 mod tenants;
+mod tensors;
 mod uploads;

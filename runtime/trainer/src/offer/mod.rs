@@ -10,7 +10,9 @@ use frostline_client::{RowKind, Source};
 use frostline_graph::Network;
 use frostline_plan::UsableSplit;
 use frostline_tensor::PixelSpec;
-use frostline_wire::{Activation, Compression, Description, Encoding, Pixels, Split, Terms, Values};
+use frostline_wire::{
+    Activation, Compression, Description, Encoding, Pixels, Split, TensorInfo, Terms, Values,
+};
 
 /// Encodings that are considered for activations if the job does not specify an encoding.
 const AUTOMATIC: [Encoding; 4] = [
@@ -64,6 +66,10 @@ impl Offer {
         request_samples: usize,
     ) -> Result<Source, TrainerError> {
         let input = &self.network.input.shape;
+        let tensors = match split {
+            Split::Cut(name) => self.tensors_at(self.network.cut(name)?),
+            Split::None | Split::Input => Vec::new(),
+        };
         let (rows, shape) = match (split, self.pixels()) {
             (Split::Cut(name), _) => (RowKind::Values, &self.network.cut(name)?.shape),
             (Split::None, Some(spec)) => (RowKind::Objects(spec), input),
@@ -82,6 +88,7 @@ impl Offer {
             view: None,
             rows,
             shape: shape.dims().to_vec(),
+            tensors,
             request_samples: request_samples.max(1),
         })
     }
@@ -149,14 +156,18 @@ impl Offer {
                 self.recipe(split)?;
                 self.object_bytes
             }
-            Split::Input => self.raw_bytes(split, &self.recipe(split)?.sample_shape()),
-            Split::Cut(name) => self.raw_bytes(split, self.served(name)?.shape.dims()),
+            Split::Input => self.raw_bytes(split, &self.recipe(split)?.sample_shape(), &[]),
+            Split::Cut(name) => {
+                let cut = self.served(name)?;
+                self.raw_bytes(split, cut.shape.dims(), &self.tensors_at(cut))
+            }
         })
     }
 
-    /// Bytes per sample of this shape in the encoding, before compression.
-    fn raw_bytes(&self, split: &Split, shape: &[usize]) -> u64 {
-        let rows = self.encoding_of(split).values.rows(shape.to_vec());
+    /// Bytes per sample of this shape, which concatenates `tensors`, in the encoding and before compression.
+    fn raw_bytes(&self, split: &Split, shape: &[usize], tensors: &[TensorInfo]) -> u64 {
+        let values = self.encoding_of(split).values;
+        let rows = values.rows_of(shape.to_vec(), tensors);
         rows.row_bytes().ok().flatten().unwrap_or(u64::MAX)
     }
 

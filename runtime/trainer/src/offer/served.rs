@@ -3,6 +3,7 @@
 use super::Offer;
 use crate::TrainerError;
 use frostline_graph::{Cut, list_first};
+use frostline_profile::cut_tensors;
 use frostline_tensor::{DType, PixelSpec, Shape};
 use frostline_wire::{Activation, Split, TensorInfo};
 
@@ -45,17 +46,28 @@ impl Offer {
         }
     }
 
+    /// Returns the tensors that a row at `cut` concatenates: those that the guest defines, or those of the network. The
+    /// list is empty for a single tensor of the network.
+    pub(super) fn tensors_at(&self, cut: &Cut) -> Vec<TensorInfo> {
+        match self.activation(cut) {
+            Some(Activation::Custom(tensors)) => tensors.clone(),
+            Some(Activation::Faithful) | None => cut_tensors(cut),
+        }
+    }
+
+    /// Returns what the guest sends at `cut`, or `None` if it does not serve the cut.
+    fn activation(&self, cut: &Cut) -> Option<&Activation> {
+        let mut cuts = self.description.cuts.iter();
+        let served = cuts.find(|served| served.name == cut.name)?;
+        Some(&served.activation)
+    }
+
     /// Returns the reason why the network cannot be split at `cut`, if any.
     fn obstacle(&self, cut: &Cut) -> Option<String> {
         if cut.dtype != DType::F32 {
             return Some(format!("activations are {}, but only f32 can be sent", cut.dtype));
         }
-        let served = self
-            .description
-            .cuts
-            .iter()
-            .find(|served| served.name == cut.name);
-        match served.map(|served| &served.activation) {
+        match self.activation(cut) {
             None => Some(self.served_cuts()),
             Some(Activation::Faithful) => None,
             Some(Activation::Custom(_)) if cut.name != self.freeze => Some(format!(

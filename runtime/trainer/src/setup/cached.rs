@@ -8,8 +8,9 @@ use frostline_compute::session_options;
 use frostline_engine::library_version;
 use frostline_features::{Exactly, Form, Provenance, Rounding, Row};
 use frostline_plan::{ChosenSplit, Reuse};
+use frostline_profile::cut_tensors;
 use frostline_rows::RowCache;
-use frostline_wire::{Encoding, Split};
+use frostline_wire::{Encoding, Split, TensorInfo};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
@@ -91,6 +92,7 @@ impl<'a> Setup<'a> {
         let row = Row {
             shape: self.network.network.frozen_row(&self.job.freeze)?.dims().to_vec(),
             form: Form::F32,
+            tensors: self.frozen_tensors(),
         };
         let bytes = row.disk_bytes(cacheable_features(feed)).unwrap_or(u64::MAX);
         let there = there.map_or(0.0, |coverage| {
@@ -155,8 +157,15 @@ impl<'a> Setup<'a> {
             device: job.device.to_string(),
             exactly,
             shape: network.network.frozen_row(&job.freeze)?.dims().to_vec(),
+            tensors: self.frozen_tensors(),
         };
         open_cache(job, made, &self.data.feed, self.events, opening).await
+    }
+
+    /// Tensors of the network that a row at the freeze cut concatenates. Empty for a single tensor.
+    fn frozen_tensors(&self) -> Vec<TensorInfo> {
+        let cut = self.network.network.cut(&self.job.freeze);
+        cut.map(cut_tensors).unwrap_or_default()
     }
 
     /// Hash of the frozen layers. Returns an empty string if no layers are frozen.

@@ -40,6 +40,7 @@ pub(super) fn source(rows: RowKind) -> Source {
         view: None,
         rows,
         shape,
+        tensors: Vec::new(),
         request_samples: 3,
     }
 }

@@ -118,6 +118,7 @@ impl Results {
             view: None,
             rows: RowKind::Objects(spec),
             shape: spec.sample_shape().to_vec(),
+            tensors: Vec::new(),
             request_samples: MISTAKES,
         };
         let samples = places.iter().filter_map(|place| worst.get(*place));

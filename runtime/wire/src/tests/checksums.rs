@@ -1,6 +1,6 @@
 //! Tests with corrupted rows.
 
-use super::encodings::{as_received, sample};
+use super::encodings::{as_received, mixed, sample};
 use super::{LIMIT, Rows, Value, decode_so, encode_by, positions};
 use crate::{ActivationReader, ActivationWriter, Compression, FrameError, RowFormat, Values};
 use arrow_ipc::reader::StreamReader;
@@ -23,6 +23,7 @@ fn formats() -> Vec<(RowFormat, Rows)> {
         RowFormat::Tensor(Values::F32, vec![2, 3]),
         RowFormat::Tensor(Values::F16, vec![4]),
         RowFormat::Tensor(Values::Int8, vec![2, 2]),
+        mixed(),
     ] {
         let rows = sample(&format);
         all.push((format, rows));

@@ -1,6 +1,6 @@
 //! Tests of encodings, and of malicious compressed streams.
 
-use super::{LIMIT, Rows, Value, decode_so, encode_so, positions};
+use super::{LIMIT, Rows, Value, decode_so, divided, encode_so, part, positions};
 use crate::{
     ActivationReader, ActivationWriter, Compression, FrameError, RowFailure, RowFormat, RowValue, Values,
 };
@@ -11,15 +11,39 @@ use half::f16;
 /// Computes the expected rows value by value, independently of the writer.
 pub(super) fn as_received(format: &RowFormat, sent: &Rows) -> Rows {
     let received = |value: &Value| match (format, value) {
-        (RowFormat::Tensor(Values::F16, _), Value::F32(values)) => Value::F32(as_halves(values)),
-        (RowFormat::Tensor(Values::Int8, _), Value::F32(values)) => {
-            Value::F32(as_eight_bits(values, format.slices()))
+        (RowFormat::Tensor(encoding, shape), Value::F32(values)) => {
+            Value::F32(as_decoded(*encoding, shape, values))
+        }
+        (RowFormat::Tensors(tensors), Value::F32(values)) => {
+            let mut rest = values.as_slice();
+            let mut row = Vec::new();
+            for tensor in tensors {
+                let (own, after) = rest.split_at(tensor.shape.iter().product());
+                row.extend(as_decoded(tensor.values, &tensor.shape, own));
+                rest = after;
+            }
+            Value::F32(row)
         }
         (_, value) => value.clone(),
     };
     sent.iter()
         .map(|(position, value)| (*position, received(value)))
         .collect()
+}
+
+fn as_decoded(encoding: Values, shape: &[usize], values: &[f32]) -> Vec<f32> {
+    match encoding {
+        Values::F16 => as_halves(values),
+        Values::Int8 => {
+            let slices = shape.first().filter(|first| values.len() / **first >= 64);
+            as_eight_bits(values, slices.copied().unwrap_or(1))
+        }
+        // Integers have no negative zero.
+        Values::I32 | Values::U8 if values.iter().all(|value| value.fract() == 0.0) => {
+            values.iter().map(|value| value + 0.0).collect()
+        }
+        Values::F32 | Values::I32 | Values::U8 => values.to_vec(),
+    }
 }
 
 fn as_halves(values: &[f32]) -> Vec<f32> {
@@ -64,6 +88,17 @@ pub(super) fn sample(format: &RowFormat) -> Rows {
         (5, row(2)),
         (7, Value::Failed(OpError::invalid("no image"))),
         (9, row(3)),
+    ])
+}
+
+/// Returns a format with a tensor of each element type.
+pub(super) fn mixed() -> RowFormat {
+    divided([
+        part("a", Values::Int8, &[2, 64]),
+        part("b", Values::I32, &[3]),
+        part("c", Values::U8, &[2]),
+        part("d", Values::F16, &[]),
+        part("e", Values::F32, &[1]),
     ])
 }
 
@@ -227,6 +262,69 @@ fn scales_no_encoder_writes_are_refused() {
     }
 }
 
+#[test]
+fn tensors_of_a_row_do_not_share_a_scale() {
+    let format = divided([
+        part("small", Values::Int8, &[100]),
+        part("large", Values::Int8, &[100]),
+    ]);
+    let small: Vec<f32> = (0..100_u8).map(|i| f32::from(i) * 0.01).collect();
+    let large = small.iter().map(|value| value * 1000.0);
+    let sent: Vec<f32> = small.iter().copied().chain(large).collect();
+    let bytes = encode_so(
+        &format,
+        Compression::None,
+        &[Rows::from([(0, Value::F32(sent.clone()))])],
+    );
+    let (rows, end) = decode_so(&format, Compression::None, &[0], [bytes.as_slice()]);
+    assert_eq!(end, Ok(()));
+    let Some(Value::F32(received)) = rows.get(&0) else {
+        panic!("{rows:?}");
+    };
+    for (tensor, step) in [(0..100, 0.99 / 255.0), (100..200, 990.0 / 255.0)] {
+        let pairs = received[tensor.clone()].iter().zip(&sent[tensor]);
+        let error = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(
+            error > 0.0 && error <= step * 0.51,
+            "{error} for a step of {step}"
+        );
+    }
+}
+
+#[test]
+fn integers_are_exact_and_other_values_of_their_tensors_too() {
+    let format = divided([
+        part("x", Values::F16, &[2]),
+        part("ids", Values::I32, &[3]),
+        part("mask", Values::U8, &[3]),
+    ]);
+    let integers = [1.0, 2.0, 100_000.0, -16_777_216.0, 2049.0, 0.0, 255.0, 1.0];
+    let fractions = [1.0, 2.0, 100_000.5, 0.5, f32::INFINITY, -1.0, 256.0, 0.25];
+    let sent = Rows::from([
+        (0, Value::F32(integers.to_vec())),
+        (1, Value::F32(fractions.to_vec())),
+    ]);
+    let bytes = encode_so(&format, Compression::None, std::slice::from_ref(&sent));
+    let mut reader = ActivationReader::new(format.clone(), positions(&sent), LIMIT);
+    let batches = reader.push(Bytes::from(bytes.clone())).unwrap();
+    let rows: Vec<_> = batches.iter().flat_map(|batch| batch.rows()).collect();
+    let [Ok(exact), Ok(other)] = rows.as_slice() else {
+        panic!("{rows:?}");
+    };
+    assert!(matches!(
+        exact.outcome.as_ref().unwrap(),
+        RowValue::Tensors(tensors)
+            if matches!(tensors[..], [RowValue::F16(_), RowValue::I32([100_000, ..]), RowValue::U8([0, 255, 1])])
+    ));
+    assert!(matches!(
+        other.outcome.as_ref().unwrap(),
+        RowValue::Tensors(tensors)
+            if matches!(tensors[..], [RowValue::F16(_), RowValue::F32(_), RowValue::F32(_)])
+    ));
+    let (rows, end) = decode_so(&format, Compression::None, &positions(&sent), [bytes.as_slice()]);
+    assert_eq!((rows, end), (sent, Ok(())));
+}
+
 mod long {
     use super::*;
 
@@ -236,6 +334,7 @@ mod long {
             for format in [
                 RowFormat::Tensor(Values::F16, vec![3]),
                 RowFormat::Tensor(Values::Int8, vec![2, 64]),
+                mixed(),
             ] {
                 let sent = sample(&format);
                 let bytes = encode_so(&format, compression, std::slice::from_ref(&sent));
@@ -255,6 +354,7 @@ mod long {
             for format in [
                 RowFormat::Tensor(Values::F16, vec![3]),
                 RowFormat::Tensor(Values::Int8, vec![3]),
+                mixed(),
             ] {
                 let sent = sample(&format);
                 let bytes = encode_so(&format, compression, std::slice::from_ref(&sent));

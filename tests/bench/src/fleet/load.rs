@@ -61,6 +61,7 @@ impl Fleet {
             view: None,
             rows: RowKind::Values,
             shape: job.subject.shape.clone(),
+            tensors: Vec::new(),
             request_samples: job.request,
         })
     }

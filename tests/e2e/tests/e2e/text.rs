@@ -256,6 +256,59 @@ mod needs_guests {
     }
 
     #[test]
+    fn each_tensor_of_a_cut_keeps_its_precision() {
+        let scratch = Scratch::new();
+        texts(&scratch, tokens);
+        let model = written(&scratch, &encoder(), "encoder.onnx");
+        let named = guest("tokens");
+        let common = [
+            "--model", &model, "--guest", &named, "--lr", "0.1", "--epochs", "3",
+        ];
+        let hosts = start_hosts(&scratch, 1);
+        let reach = host_flags(&hosts);
+        let reach: Vec<&str> = reach.iter().map(String::as_str).collect();
+        let losses_of =
+            |flags: &[&str]| losses(&events(&scratch.train(&[&common[..], &reach, flags].concat())));
+        let largest_difference = |left: &[f64], right: &[f64]| {
+            assert_eq!(left.len(), right.len());
+            let pairs = left.iter().zip(right);
+            pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
+        };
+
+        // The activations are up to 2, and the summand of the scores is 0 or -10,000. With a common scale, all
+        // activations would be equal.
+        let exact = losses_of(&["--freeze", CUT]);
+        let int8 = losses_of(&["--freeze", CUT, "--encoding", "int8+zstd"]);
+        let difference = largest_difference(&exact, &int8);
+        assert!(
+            difference > 0.0 && difference < 0.01,
+            "{difference}: {exact:?} {int8:?}"
+        );
+
+        // The mask is an integer on the wire and in the cache.
+        let features = scratch.path("kept").to_str().unwrap().to_owned();
+        let freeze = ["--freeze", "layer0,attention_mask", "--encoding", "f16"];
+        let cache = ["--feature-cache", "64MiB", "--feature-folder", &features];
+        let fetched = losses_of(&[&freeze[..], &["--feature-cache", "off"]].concat());
+        let cached = losses_of(&[&freeze[..], &cache].concat());
+        assert_eq!(cached, fetched);
+        let difference = largest_difference(&exact, &fetched);
+        assert!(difference > 0.0 && difference < 0.001, "{difference}");
+        let stores = sorted(&scratch.path("kept"));
+        let about = stores
+            .iter()
+            .find_map(|store| fs::read_to_string(store.join("about.json")).ok());
+        let about: Value = serde_json::from_str(&about.unwrap()).unwrap();
+        let tensors = about["row"]["tensors"].as_array().unwrap();
+        let dtypes: Vec<&str> = tensors
+            .iter()
+            .map(|tensor| tensor["dtype"].as_str().unwrap())
+            .collect();
+        assert_eq!(dtypes.len(), 2, "{tensors:?}");
+        assert!(dtypes.contains(&"i64") && dtypes.contains(&"f32"), "{dtypes:?}");
+    }
+
+    #[test]
     fn the_tuned_model_takes_ids_and_a_mask() {
         let scratch = Scratch::new();
         texts(&scratch, tokens);
