@@ -195,7 +195,10 @@ async fn unusable_models_are_refused_with_a_reason() {
     let note = r#"{"guest":"own","sha256":"00","parameters":"","freeze":"r2","split":"r2"}"#;
     own.set_metadata(crate::model_metadata::PIXELS_KEY, note);
     let error = refused(prediction(own, Vec::new())).await;
-    assert!(error.contains("'own'") && error.contains("requires that guest"), "{error}");
+    assert!(
+        error.contains("'own'") && error.contains("requires that guest"),
+        "{error}"
+    );
     let mut few = network();
     few.set_metadata(crate::model_metadata::CLASSES_KEY, r#"["cat","dog"]"#);
     let error = refused(prediction(few, Vec::new())).await;
