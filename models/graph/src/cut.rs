@@ -1,4 +1,4 @@
-use crate::TensorInfo;
+use crate::tensor_info::TensorInfo;
 use frostline_tensor::{DType, Shape};
 
 /// A point at which the network can be split because a single tensor carries all data across it.
@@ -49,5 +49,21 @@ impl Cut {
             let rest = module.strip_prefix(path);
             rest.is_some_and(|rest| rest.starts_with('.'))
         })
+    }
+}
+
+impl From<TensorInfo> for Cut {
+    /// Describes a cut of which only the tensor is known.
+    fn from(tensor: TensorInfo) -> Self {
+        Self {
+            bytes_per_sample: tensor.bytes_per_sample(),
+            name: tensor.name,
+            dtype: tensor.dtype,
+            shape: tensor.shape,
+            compute_share: 0.0,
+            before_head: false,
+            modules: Vec::new(),
+            tensors: Vec::new(),
+        }
     }
 }

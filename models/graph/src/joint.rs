@@ -4,10 +4,11 @@
 use crate::analysis::Analysis;
 use crate::division::Division;
 use crate::joint_names::{ADDED, MOST_TENSORS, added, batched, is_of, split};
-use crate::network::{Network, joinable};
+use crate::network::Network;
 use crate::onnx::{GraphProto, NodeProto, TensorProto, data_type};
 use crate::separator::{Choice, Separator};
 use crate::sweep::inside_quantization;
+use crate::tensor_info::joinable;
 use crate::values::signed;
 use crate::{Cut, GraphError, Model, build, joint_inputs, modules};
 use frostline_tensor::Shape;

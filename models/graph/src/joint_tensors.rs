@@ -1,10 +1,9 @@
 //! Tensors that a joint cut contains, read from the nodes that concatenate them.
 
-use crate::TensorInfo;
 use crate::analysis::Analysis;
 use crate::joint_names::{ADDED, MOST_TENSORS, added};
-use crate::network::info_of_any;
 use crate::onnx::{NodeProto, data_type};
+use crate::tensor_info::{TensorInfo, info_of_any};
 
 /// Returns the tensors of the joint cut `cut` in the order of their elements, or `None` for other cuts. The nodes that
 /// flatten and concatenate the tensors are checked, so the result is also consistent for a slice that ends at the cut,

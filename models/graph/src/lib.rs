@@ -6,6 +6,7 @@ mod backbone;
 pub mod build;
 pub mod equation;
 pub mod onnx;
+mod tensor_info;
 pub mod tensors;
 
 mod admission;
@@ -67,11 +68,12 @@ pub use head::Head;
 pub use joint_inputs::JointInput;
 pub use links::Links;
 pub use model::Model;
-pub use network::{Network, TensorInfo};
+pub use network::Network;
 pub use normalization::InputNormalization;
 pub use operators::Effort;
 pub use shapes::{Shapes, ValueShape};
 pub use similar::{list_first, similar};
+pub use tensor_info::TensorInfo;
 pub use values::from_end;
 pub use write::{EncodedModel, ONE_FILE, Staged};
 

@@ -3,7 +3,7 @@
 
 use crate::GraphError;
 use crate::analysis::Analysis;
-use crate::network::joinable;
+use crate::tensor_info::joinable;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 /// Capacity added to the bytes of a tensor, so that the number of tensors is minimized before the bytes.

@@ -1,5 +1,6 @@
 //! Layout of a row's values on disk.
 
+use crate::records::RECORD;
 use crate::{FeatureError, Form, Row};
 use frostline_wire::{RowFormat, TensorFormat, Values};
 use half::f16;
@@ -69,6 +70,25 @@ fn widen<const N: usize>(bytes: &[u8], into: &mut [f32], value: impl Fn([u8; N])
     let (elements, _) = bytes.as_chunks::<N>();
     for (to, element) in into.iter_mut().zip(elements) {
         *to = value(*element);
+    }
+}
+
+impl Row {
+    /// Returns the size of a row's values on disk in bytes.
+    ///
+    /// # Errors
+    /// Returns [`FeatureError::Row`] if the row is empty or its size overflows.
+    pub fn bytes(&self) -> Result<usize, FeatureError> {
+        Ok(RowLayout::new(self)?.bytes())
+    }
+
+    /// Returns the disk space for `rows` rows and their index records in bytes.
+    ///
+    /// # Errors
+    /// Returns [`FeatureError::Row`] if the row is empty or its size overflows.
+    pub fn disk_bytes(&self, rows: u64) -> Result<u64, FeatureError> {
+        let each = (self.bytes()? + RECORD) as u64;
+        Ok(each.saturating_mul(rows))
     }
 }
 

@@ -1,6 +1,5 @@
 use crate::FeatureError;
-use crate::layout::RowLayout;
-use crate::records::{KEY, RECORD};
+use crate::records::KEY;
 use frostline_tensor::{SampleRef, Shape, View};
 use frostline_wire::TensorInfo;
 use serde::{Deserialize, Serialize};
@@ -42,23 +41,6 @@ impl Row {
             .ok_or_else(|| FeatureError::Row {
                 shape: self.shape.clone(),
             })
-    }
-
-    /// Returns the size of a row's values on disk in bytes.
-    ///
-    /// # Errors
-    /// Returns [`FeatureError::Row`] if the row is empty or its size overflows.
-    pub fn bytes(&self) -> Result<usize, FeatureError> {
-        Ok(RowLayout::new(self)?.bytes())
-    }
-
-    /// Returns the disk space for `rows` rows and their index records in bytes.
-    ///
-    /// # Errors
-    /// Returns [`FeatureError::Row`] if the row is empty or its size overflows.
-    pub fn disk_bytes(&self, rows: u64) -> Result<u64, FeatureError> {
-        let each = (self.bytes()? + RECORD) as u64;
-        Ok(each.saturating_mul(rows))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Columns of one tensor: `activation`, `scale` and `offset`, and `exact`.
 
-use crate::{FrameError, Values};
+use crate::{FrameError, RowFormat, Values};
 use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
 use arrow_schema::{DataType, Field};
 use frostline_tensor::Shape;
@@ -37,6 +37,28 @@ pub(crate) struct ColumnGroup<'a> {
     pub(crate) name: Option<&'a str>,
     pub(crate) values: Values,
     pub(crate) shape: &'a [usize],
+}
+
+impl RowFormat {
+    /// Returns the tensors of a row, or an empty list for objects.
+    pub(crate) fn groups(&self) -> Vec<ColumnGroup<'_>> {
+        match self {
+            Self::Object => Vec::new(),
+            Self::Tensor(values, shape) => vec![ColumnGroup {
+                name: None,
+                values: *values,
+                shape,
+            }],
+            Self::Tensors(tensors) => tensors
+                .iter()
+                .map(|tensor| ColumnGroup {
+                    name: Some(&tensor.name),
+                    values: tensor.values,
+                    shape: &tensor.shape,
+                })
+                .collect(),
+        }
+    }
 }
 
 impl ColumnGroup<'_> {

@@ -1,4 +1,3 @@
-use crate::column_group::ColumnGroup;
 use crate::{TensorInfo, Values};
 use frostline_tensor::DType;
 use std::borrow::Cow;
@@ -81,26 +80,6 @@ impl RowFormat {
             Self::Object => true,
             Self::Tensor(values, _) => !values.is_lossy(),
             Self::Tensors(_) => false,
-        }
-    }
-
-    /// Returns the tensors of a row, or an empty list for objects.
-    pub(crate) fn groups(&self) -> Vec<ColumnGroup<'_>> {
-        match self {
-            Self::Object => Vec::new(),
-            Self::Tensor(values, shape) => vec![ColumnGroup {
-                name: None,
-                values: *values,
-                shape,
-            }],
-            Self::Tensors(tensors) => tensors
-                .iter()
-                .map(|tensor| ColumnGroup {
-                    name: Some(&tensor.name),
-                    values: tensor.values,
-                    shape: &tensor.shape,
-                })
-                .collect(),
         }
     }
 }

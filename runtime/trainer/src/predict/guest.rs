@@ -1,7 +1,7 @@
 //! Rows of local files, computed by a guest on a host inside this process.
 
-use super::PredictionJob;
 use super::images::LoadedBatch;
+use super::job::PredictionJob;
 use crate::event::notices;
 use crate::training::run::fetcher;
 use crate::{EvaluationJob, Events, Guest, OnBadSample, TrainerError};

@@ -3,46 +3,25 @@
 mod answer;
 mod guest;
 mod images;
+mod job;
 mod walk;
 
 pub use answer::{Answer, ClassProbability, LabelAnswer, Prediction, TargetValue};
 pub use guest::{GuestFiles, LocalFiles};
+pub use job::PredictionJob;
 
 use crate::evaluation::{Scorer, open_guest};
 use crate::{Events, SettingError, TrainerError, blocking, model_metadata};
 use frostline_compute::{ComputeError, Dedicated, Forward, session_options};
-use frostline_engine::Device;
 use frostline_graph::{Model, Network};
 use frostline_images::DecodeLimits;
-use frostline_job::{PixelFlags, PixelSource, Task};
+use frostline_job::{PixelSource, Task};
 use frostline_tensor::PixelSpec;
 use futures::StreamExt;
 use guest::GuestBatches;
 use images::{Images, LoadedBatch};
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// Settings of `frostline predict`.
-#[derive(Debug, Clone)]
-pub struct PredictionJob {
-    /// The network, usually a tuned model with class names and preprocessing in the metadata. Outputs without
-    /// names are called `output N`, counted from 0.
-    pub model: Model,
-    /// Images, and folders with images. Not used with a guest.
-    pub paths: Vec<PathBuf>,
-    /// Maximum number of classes reported per image.
-    pub top: usize,
-    /// Images per forward pass.
-    pub batch: usize,
-    /// Preprocessing. Unset values default to the model's metadata, or to the ImageNet recipe.
-    pub pixels: PixelFlags,
-    /// Device that executes the network.
-    pub device: Device,
-    /// Number of decoder threads and engine threads; 0 uses all cores.
-    pub threads: usize,
-    /// Maximum number of pixels of an image. `None` selects the default of [`DecodeLimits`].
-    pub image_pixels: Option<u64>,
-}
 
 /// Runs a model on images in batches, and loads the next images in parallel. Holds up to three batches in
 /// memory. Dropping it stops all work.
