@@ -202,17 +202,17 @@ impl Model {
     pub(crate) fn without_cuts(&self, cuts: &[&str]) -> Result<Self, GraphError> {
         let mut graph = self.graph().clone();
         let nodes = std::mem::take(&mut graph.node);
-        let (removed, kept): (Vec<_>, Vec<_>) = nodes
+        graph.node = nodes
             .into_iter()
-            .partition(|node| cuts.iter().any(|cut| is_of(node, cut)));
-        let removed: HashSet<&str> = removed
-            .iter()
-            .flat_map(|node| &node.output)
-            .map(String::as_str)
+            .filter(|node| !cuts.iter().any(|cut| is_of(node, cut)))
             .collect();
-        graph.node = kept;
+        let inputs = graph.input.iter().map(|input| &input.name);
+        let weights = graph.initializer.iter().map(|weight| &weight.name);
+        let outputs = graph.node.iter().flat_map(|node| &node.output);
+        let present: HashSet<String> = inputs.chain(weights).chain(outputs).cloned().collect();
         for name in graph.node.iter_mut().flat_map(|node| &mut node.input) {
-            while removed.contains(name.as_str())
+            // A slice has no tensors between two cuts that only layers outside of it read.
+            while !present.contains(name.as_str())
                 && let Some(earlier) = name.strip_prefix(ADDED)
             {
                 *name = earlier.to_owned();

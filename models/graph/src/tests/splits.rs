@@ -250,8 +250,9 @@ fn single_cuts_before_a_single_freeze_cut_are_enough() {
     assert!(network.with_splits("b").is_err());
 }
 
-/// Returns two layers that read a mask of the tokens, with an input that joins both.
-fn masked() -> Model {
+/// Returns layers with an input that joins words and a mask of the tokens. An element of `layers` is true for each layer
+/// that reads the mask.
+fn masked(layers: &[bool]) -> Model {
     let float = || int("to", data_type::FLOAT.into());
     let mut graph = GraphProto::default();
     graph.node.extend([
@@ -259,16 +260,22 @@ fn masked() -> Model {
         node("Reshape", &["numbers", "column"], &["single"]),
         node("Expand", &["single", "wide"], &["full"]),
     ]);
-    for (from, to, seed) in [("words", "l1", 1), ("l1", "l2", 2), ("l2", "l3", 3)] {
+    let mut from = "words".to_owned();
+    for (number, reads_mask) in (1..).zip(layers) {
+        let to = format!("l{number}");
         let [weight, product, masked] = ["weight", "product", "masked"].map(|what| format!("{to}.{what}"));
         graph
             .initializer
-            .push(initializer(&weight, &noisy(seed, &[8, 8])));
+            .push(initializer(&weight, &noisy(number, &[8, 8])));
         graph.node.extend([
-            node("MatMul", &[from, &weight], &[&product]),
-            node("Mul", &[&product, "full"], &[&masked]),
-            node("Tanh", &[&masked], &[to]),
+            node("MatMul", &[&from, &weight], &[&product]),
+            match reads_mask {
+                true => node("Mul", &[&product, "full"], &[&masked]),
+                false => node("Sin", &[&product], &[&masked]),
+            },
+            node("Tanh", &[&masked], &[&to]),
         ]);
+        from = to;
     }
     graph.initializer.extend([
         initializer("classes", &noisy(9, &[8, 2])),
@@ -276,7 +283,7 @@ fn masked() -> Model {
         integers("wide", &[1, 4, 8]),
     ]);
     graph.node.extend([
-        node("ReduceMean", &["l3"], &["mean"]).with([ints("axes", &[1]), int("keepdims", 0)]),
+        node("ReduceMean", &[&from], &["mean"]).with([ints("axes", &[1]), int("keepdims", 0)]),
         node("Gemm", &["mean", "classes"], &["y"]),
     ]);
     graph.input = vec![
@@ -288,13 +295,24 @@ fn masked() -> Model {
     network.with_joint_input().unwrap()
 }
 
+/// No layer of the slice reads the large mask between the first two cuts.
+#[test]
+fn layers_without_the_mask_are_between_two_splits() {
+    let bytes = 4 * (4 + 4 * 8);
+    check(
+        &masked(&[true, false, true, true]),
+        "l4.masked",
+        &[("mask,l1", bytes), ("mask,l2", bytes)],
+    );
+}
+
 /// The mask with an element per token is part of the cut, not the one with an element per value.
 #[test]
 fn a_network_without_single_cuts_is_split_with_its_mask() {
     let bytes = 4 * (4 + 4 * 8);
     let expected = [("mask,l1", bytes)];
-    check(&masked(), "l3.masked", &expected);
-    check(&masked(), "mask,l2", &expected);
+    check(&masked(&[true; 3]), "l3.masked", &expected);
+    check(&masked(&[true; 3]), "mask,l2", &expected);
 }
 
 #[test]
