@@ -113,22 +113,10 @@ fn candidates<'a>(frozen: &Division<'a>, start: Option<usize>) -> Result<Vec<Vec
         graph.end_at(end);
     }
     let path = BTreeSet::from_iter(path);
-    let mut last_readers: HashMap<&str, usize> = HashMap::new();
-    for index in &path {
-        let inputs = analysis
-            .links
-            .node(*index)
-            .into_iter()
-            .flat_map(|node| analysis.data_inputs(node));
-        last_readers.extend(inputs.map(|name| (name, *index)));
-    }
+    let last_readers = last_readers(analysis, &path);
     let integers = integers(analysis, &path);
     let repeated = Repeated::new(analysis, &frozen.before, &integers);
-    let is_product = |index: &usize| {
-        let operator = analysis.links.node(*index).and_then(NodeProto::standard_operator);
-        operator.is_some_and(|operator| PRODUCTS.contains(&operator))
-    };
-    let products: Vec<usize> = path.iter().copied().filter(is_product).collect();
+    let products = products(analysis, &path);
     let mut done = 0;
     let mut cuts: Vec<Vec<&str>> = Vec::new();
     for (place, boundary) in products.iter().enumerate() {
@@ -151,20 +139,46 @@ fn candidates<'a>(frozen: &Division<'a>, start: Option<usize>) -> Result<Vec<Vec
     if frozen.cut.len() > 1 {
         cuts.push(frozen.cut.to_vec());
     }
+    Ok(between_blocks(&cuts, frozen.cut))
+}
+
+/// Returns the last reader of each tensor among the nodes of `path`.
+fn last_readers<'a>(analysis: &Analysis<'a>, path: &BTreeSet<usize>) -> HashMap<&'a str, usize> {
+    let mut readers = HashMap::new();
+    for index in path {
+        let node = analysis.links.node(*index).into_iter();
+        let inputs = node.flat_map(|node| analysis.data_inputs(node));
+        readers.extend(inputs.map(|name| (name, *index)));
+    }
+    readers
+}
+
+/// Returns the nodes of `path` with multiply-adds.
+fn products(analysis: &Analysis<'_>, path: &BTreeSet<usize>) -> Vec<usize> {
+    let is_product = |index: &usize| {
+        let operator = analysis.links.node(*index).and_then(NodeProto::standard_operator);
+        operator.is_some_and(|operator| PRODUCTS.contains(&operator))
+    };
+    path.iter().copied().filter(is_product).collect()
+}
+
+/// Returns the joint cuts of `cuts` whose names are valid, except `freeze`, repeated cuts and those inside a block, which
+/// are followed by a cut with fewer tensors.
+fn between_blocks<'a>(cuts: &[Vec<&'a str>], freeze: &[&str]) -> Vec<Vec<&'a str>> {
     let mut found: Vec<Vec<&str>> = Vec::new();
     for (place, cut) in cuts.iter().enumerate() {
         let later = cuts.iter().skip(place + 1).take(BLOCK);
         let is_inside = later.map(Vec::len).any(|count| count < cut.len());
         if (2..=MOST_TENSORS).contains(&cut.len())
             && cut.join(",").len() <= MOST_NAME_BYTES
-            && cut != frozen.cut
+            && cut != freeze
             && found.last() != Some(cut)
             && !is_inside
         {
             found.push(cut.clone());
         }
     }
-    Ok(found)
+    found
 }
 
 /// Returns the capacity of a tensor for the smallest separator. Of tensors with the same size, the output of an

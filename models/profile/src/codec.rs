@@ -4,7 +4,8 @@ use crate::ProfileError;
 use bytes::Bytes;
 use frostline_tensor::Tensor;
 use frostline_wire::{
-    ActivationReader, ActivationWriter, Encoded, Encoding, FrameError, RowFormat, RowValue, Values,
+    ActivationReader, ActivationWriter, Encoded, Encoding, FrameError, RowFormat, RowValue, TensorInfo,
+    Values,
 };
 use std::time::{Duration, Instant};
 
@@ -13,14 +14,18 @@ const MAX_REPETITION_TIME: Duration = Duration::from_millis(40);
 const REPETITIONS: usize = 5;
 
 /// Encodes and decodes a record batch on this thread, and returns size and durations per row. `rows` contains
-/// `u8` pixels for `u8` encodings, and `f32` activations for all others.
+/// `u8` pixels for `u8` encodings, and `f32` activations for all others, which concatenate `tensors` if there are any.
 ///
 /// # Errors
 /// Returns [`ProfileError::Frame`] if the type is wrong or Arrow does not support the shape. Returns
 /// [`ProfileError::Missing`] if `rows` is empty.
-pub fn measure_encoding(rows: &Tensor, encoding: Encoding) -> Result<Encoded, ProfileError> {
+pub fn measure_encoding(
+    rows: &Tensor,
+    tensors: &[TensorInfo],
+    encoding: Encoding,
+) -> Result<Encoded, ProfileError> {
     let shape = rows.shape().row()?;
-    let format = encoding.values.rows(shape.dims().to_vec());
+    let format = encoding.values.rows_of(shape.dims().to_vec(), tensors);
     let count = rows.rows()?;
     if count == 0 {
         return Err(ProfileError::Missing { what: "sample" });
@@ -36,7 +41,7 @@ pub fn measure_encoding(rows: &Tensor, encoding: Encoding) -> Result<Encoded, Pr
     for _ in 0..REPETITIONS {
         let copy = rows.clone();
         let before = Instant::now();
-        let mut writer = ActivationWriter::new(format.clone(), encoding.compression, false)?;
+        let mut writer = ActivationWriter::new(format.clone(), encoding.compression)?;
         let mut pieces = writer.tensor(&positions, copy)?;
         pieces.extend(writer.finish()?);
         encode = encode.min(before.elapsed().as_secs_f64());
@@ -102,8 +107,31 @@ fn read(mut reader: ActivationReader, pieces: Vec<Bytes>, decoded: &mut Decoded)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use frostline_tensor::Data;
+    use frostline_tensor::{DType, Data};
     use frostline_wire::Compression;
+
+    #[test]
+    fn each_tensor_of_a_row_has_its_own_size() {
+        let tensor = |name: &str, dtype| TensorInfo {
+            name: name.to_owned(),
+            dtype,
+            shape: vec![4096],
+        };
+        let tensors = [
+            tensor("x", DType::F32),
+            tensor("ids", DType::I64),
+            tensor("mask", DType::U8),
+        ];
+        let rows = Tensor::f32([2, 3 * 4096], vec![1.0; 2 * 3 * 4096]).unwrap();
+        for (values, element) in [(Values::F32, 4), (Values::F16, 2), (Values::Int8, 1)] {
+            let encoded = measure_encoding(&rows, &tensors, Encoding::plain(values)).unwrap();
+            let bytes = f64::from((element + 4 + 1) * 4096);
+            assert!(
+                (bytes..bytes + 2000.0).contains(&encoded.bytes_per_sample),
+                "{encoded:?}"
+            );
+        }
+    }
 
     #[test]
     fn every_encoding_is_measured_and_smaller_ones_are() {
@@ -112,7 +140,7 @@ mod tests {
             .collect();
         let rows = Tensor::f32([4, 16, 256], values).unwrap();
         let bytes = |encoding: Encoding| {
-            let encoded = measure_encoding(&rows, encoding).unwrap();
+            let encoded = measure_encoding(&rows, &[], encoding).unwrap();
             assert!(encoded.encode_seconds_per_sample > 0.0 && encoded.decode_seconds_per_sample > 0.0);
             encoded.bytes_per_sample
         };
@@ -130,9 +158,9 @@ mod tests {
     #[test]
     fn rows_of_another_type_are_refused() {
         let pixels = Tensor::new([1, 4], Data::U8(vec![0; 4])).unwrap();
-        assert!(measure_encoding(&pixels, Encoding::U8).is_ok());
-        assert!(measure_encoding(&pixels, Encoding::F16).is_err());
-        assert!(measure_encoding(&Tensor::f32([0, 4], vec![]).unwrap(), Encoding::F32).is_err());
-        assert!(measure_encoding(&Tensor::f32([1, 4], vec![0.0; 4]).unwrap(), Encoding::U8).is_err());
+        assert!(measure_encoding(&pixels, &[], Encoding::U8).is_ok());
+        assert!(measure_encoding(&pixels, &[], Encoding::F16).is_err());
+        assert!(measure_encoding(&Tensor::f32([0, 4], vec![]).unwrap(), &[], Encoding::F32).is_err());
+        assert!(measure_encoding(&Tensor::f32([1, 4], vec![0.0; 4]).unwrap(), &[], Encoding::U8).is_err());
     }
 }

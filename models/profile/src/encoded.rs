@@ -2,7 +2,7 @@
 
 use crate::{ProfileError, measure_encoding};
 use frostline_tensor::{PixelFormat, Tensor};
-use frostline_wire::{Compression, Encoded, Encoding, Values};
+use frostline_wire::{Compression, Encoded, Encoding, TensorInfo, Values};
 use std::collections::BTreeMap;
 
 /// Maximum size of the encoded rows in bytes, unless [`ROWS`] rows are larger. This is sufficient for
@@ -13,12 +13,15 @@ const BYTES: usize = 16 << 20;
 /// Minimum number of encoded rows, because the compression ratio depends on the sample.
 const ROWS: usize = 2;
 
-/// Measures activations in all encodings. The keys are names of encodings. Compression is only measured with
-/// lossy element types.
+/// Measures activations in all encodings, for rows that consist of `tensors`. The keys are names of encodings. Compression
+/// is only measured with lossy element types.
 ///
 /// # Errors
 /// Returns [`ProfileError::Frame`] if an answer cannot contain these rows.
-pub(crate) fn encoded_activations(rows: &Tensor) -> Result<BTreeMap<String, Encoded>, ProfileError> {
+pub(crate) fn encoded_activations(
+    rows: &Tensor,
+    tensors: &[TensorInfo],
+) -> Result<BTreeMap<String, Encoded>, ProfileError> {
     let rows = some_rows(rows)?;
     let encodings = Values::ALL
         .into_iter()
@@ -28,6 +31,7 @@ pub(crate) fn encoded_activations(rows: &Tensor) -> Result<BTreeMap<String, Enco
             .filter(|encoding| encoding.values.pixel_format() == PixelFormat::F32)
             .filter(|encoding| encoding.values.is_lossy() || encoding.compression == Compression::None)
             .map(|encoding| (encoding, &rows)),
+        tensors,
     )
 }
 
@@ -40,17 +44,19 @@ pub fn encoded_pixels(
     bytes: &Tensor,
     normalized: &Tensor,
 ) -> Result<BTreeMap<String, Encoded>, ProfileError> {
-    measured([
+    let pixels = [
         (Encoding::U8, &some_rows(bytes)?),
         (Encoding::F32, &some_rows(normalized)?),
-    ])
+    ];
+    measured(pixels, &[])
 }
 
 fn measured<'a>(
     rows: impl IntoIterator<Item = (Encoding, &'a Tensor)>,
+    tensors: &[TensorInfo],
 ) -> Result<BTreeMap<String, Encoded>, ProfileError> {
     let rows = rows.into_iter();
-    rows.map(|(encoding, rows)| Ok((encoding.to_string(), measure_encoding(rows, encoding)?)))
+    rows.map(|(encoding, rows)| Ok((encoding.to_string(), measure_encoding(rows, tensors, encoding)?)))
         .collect()
 }
 

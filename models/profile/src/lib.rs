@@ -2,7 +2,7 @@
 //! the method and the validity of profiles.
 //!
 //! * [`candidates()`]: selects relevant cuts.
-//! * [`memory()`]: estimates the engine's memory usage up to a cut, based on the graph.
+//! * [`measured_cuts`]: estimates the engine's memory usage up to a cut, based on the graph.
 //! * [`efficient_rows`]: computes the batch size for CPUs, based on the graph.
 //! * [`measure()`]: measures time and encoded sizes at cuts on any device, by using a
 //!   [`GraphExecutor`](frostline_tensor::GraphExecutor).
@@ -34,8 +34,8 @@ pub use encoded::encoded_pixels;
 pub use error::ProfileError;
 pub use folder::{FolderError, ProfileFolder};
 pub use machine::machine;
-pub use measure::{Batches, MeasureOptions, MeasuredModel, Measurement, measure};
-pub use memory::memory;
+pub use measure::{Batches, MeasureOptions, MeasuredCut, MeasuredModel, Measurement, measure};
+pub use memory::measured_cuts;
 pub use rows::efficient_rows;
 pub use tensors::cut_tensors;
 

@@ -3,7 +3,7 @@ use crate::encoded::encoded_activations;
 use crate::fit::{BatchTime, line, minimum, prefixes};
 use frostline_batching::{Charge, run_blocking};
 use frostline_tensor::{GraphExecutor, Normalization, Precision, Stage, Tensor};
-use frostline_wire::{CutProfile, Encoded, Linear};
+use frostline_wire::{CutProfile, Encoded, Linear, TensorInfo};
 use futures::future::try_join_all;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,8 +21,19 @@ pub struct MeasuredModel {
     pub pixels: Option<Normalization>,
     /// Required precision of GPU computations.
     pub precision: Precision,
-    /// Cuts in execution order with the results of [`memory`](crate::memory()).
-    pub cuts: Vec<(String, Linear)>,
+    /// Cuts in execution order, see [`measured_cuts`](crate::measured_cuts).
+    pub cuts: Vec<MeasuredCut>,
+}
+
+/// Cut to measure.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MeasuredCut {
+    /// Name of the cut.
+    pub name: String,
+    /// Tensors that a row at the cut concatenates. Empty for a single tensor.
+    pub tensors: Vec<TensorInfo>,
+    /// Memory usage from the input to the cut in bytes.
+    pub memory: Linear,
 }
 
 /// Limits and batch sizes of a measurement.
@@ -154,8 +165,8 @@ impl MeasurementRun<'_> {
         let batches = self.batches(&whole, input).await?;
         let mut rows = repeated(input, batches.large)?;
         let mut segments = Vec::with_capacity(self.subject.cuts.len());
-        for stage in self.segment_stages() {
-            let (segment, output) = self.segment(&stage, &rows, batches.small).await?;
+        for (stage, cut) in self.segment_stages().iter().zip(&self.subject.cuts) {
+            let (segment, output) = self.segment(stage, cut, &rows, batches.small).await?;
             segments.push(segment);
             rows = output;
         }
@@ -178,12 +189,12 @@ impl MeasurementRun<'_> {
 
     fn whole_stage(&self) -> Result<Stage, ProfileError> {
         let last = self.subject.cuts.last();
-        let (last, _) = last.ok_or(ProfileError::Missing { what: "cut" })?;
-        Ok(self.stage(&self.subject.input, last))
+        let last = last.ok_or(ProfileError::Missing { what: "cut" })?;
+        Ok(self.stage(&self.subject.input, &last.name))
     }
 
     fn segment_stages(&self) -> Vec<Stage> {
-        let names = self.subject.cuts.iter().map(|(name, _)| name.as_str());
+        let names = self.subject.cuts.iter().map(|cut| cut.name.as_str());
         let from = std::iter::once(self.subject.input.as_str()).chain(names.clone());
         from.zip(names).map(|(from, to)| self.stage(from, to)).collect()
     }
@@ -213,6 +224,7 @@ impl MeasurementRun<'_> {
     async fn segment(
         &self,
         stage: &Stage,
+        cut: &MeasuredCut,
         rows: &Tensor,
         small: usize,
     ) -> Result<(Segment, Tensor), ProfileError> {
@@ -221,8 +233,9 @@ impl MeasurementRun<'_> {
         let small = self.time_idle(stage, &rows.slice_rows(0, small)?).await?;
         let bytes_per_sample = (output.byte_len() / output.rows()?.max(1)) as u64;
         let distinct = output.slice_rows(0, self.samples.min(output.rows()?))?;
+        let tensors = cut.tensors.clone();
         let encoded = run_blocking((), self.rules.deadline, self.rules.charge.clone(), move |_| {
-            encoded_activations(&distinct)
+            encoded_activations(&distinct, &tensors)
         });
         let segment = Segment {
             small,
@@ -266,8 +279,8 @@ impl MeasurementRun<'_> {
         let busy = whole.busy / rows / whole.large.max(f64::MIN_POSITIVE);
         let times = small.into_iter().zip(large);
         let cuts = self.subject.cuts.iter().zip(segments).zip(times);
-        cuts.map(|(((name, memory), segment), (small, large))| CutProfile {
-            name: name.clone(),
+        cuts.map(|((cut, segment), (small, large))| CutProfile {
+            name: cut.name.clone(),
             compute: line(
                 BatchTime::new(batches.small, small),
                 BatchTime::new(batches.large, large),
@@ -275,7 +288,7 @@ impl MeasurementRun<'_> {
             busy_seconds_per_sample: busy * large,
             bytes_per_sample: segment.bytes_per_sample,
             encoded: segment.encoded,
-            memory: *memory,
+            memory: cut.memory,
         })
         .collect()
     }

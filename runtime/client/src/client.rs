@@ -14,8 +14,7 @@ use frostline_tensor::{OpError, Shape, without_secrets};
 use frostline_wire::{
     Activation, ActivationBatch, ActivationReader, Description, DescriptionRequest, Encoding, ErrorClass,
     ExtractionRequest, GuestInfo, GuestLog, Layout, Link, Load, ModelInfo, ObjectInfo, ObjectPage, Pixels,
-    Profile, ProfileRequest, ROW_CHECKSUM, ROW_TENSORS, RequestedSample, RowFormat, RowValue, SEPARATE,
-    Split, TensorInfo, Terms, XXH3, listing_order,
+    Profile, ProfileRequest, RequestedSample, RowFormat, RowValue, Split, TensorInfo, Terms, listing_order,
 };
 use http::Method;
 use std::sync::Arc;
@@ -434,24 +433,15 @@ impl HostClient {
         format: RowFormat,
         message_limit: usize,
     ) -> Result<ExtractionStream, ClientError> {
-        let mut headers = vec![(ROW_CHECKSUM, XXH3.to_owned())];
-        if format.is_divided() {
-            headers.push((ROW_TENSORS, SEPARATE.to_owned()));
-        }
         // Each message contains at least one row. The additional message covers the rest of the stream.
         let messages = request.samples.len() as u64 + 1;
         let call = Call {
-            headers: &headers,
             answer_limit: messages.saturating_mul(message_limit as u64),
             ..Call::new(Method::POST, "/v1/extractions").json(encode(request)?)
         };
         let connection = self.transport.next_connection();
         let answer = self.transport.send_over(connection, call).await?;
         let positions: Vec<u32> = request.samples.iter().map(|sample| sample.position).collect();
-        let format = match answer.header(ROW_TENSORS) {
-            Some(SEPARATE) => format,
-            _ => format.undivided(request.encoding.values),
-        };
         let reader = ActivationReader::new(format, positions, message_limit);
         ExtractionStream::new(answer, reader.compressed(request.encoding.compression))
     }

@@ -282,6 +282,13 @@ class Features(unittest.TestCase):
     def test_a_u_net_on_a_resnet(self):
         self.assert_trains_alike(UNet, [f"encoder.layer{number}" for number in range(1, 5)])
 
+    def test_frozen_layers_are_split_at_several_tensors(self):
+        freeze = [f"encoder.layer{number}" for number in range(1, 5)]
+        _, data = self.assert_trains_alike(UNet, freeze, split="encoder.layer1,encoder.layer2")
+        self.assertEqual(data.source.split.count(","), 1)
+        with self.assertRaisesRegex(ValueError, "no cut"):
+            self.divide(made(UNet), freeze, split="encoder.layer3,encoder.layer1")
+
     def test_a_detector_with_a_feature_pyramid(self):
         self.assert_trains_alike(Detector, ["body.layer2", "body.layer3", "body.layer4"])
 

@@ -13,13 +13,10 @@ pub struct ModelFacts {
     /// Shape of a sample, without the batch.
     pub input_shape: Vec<usize>,
     /// Inputs of the network that the host joins into `input`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub joined_inputs: Vec<TensorInfo>,
     /// Tensors at which the model can be split.
     pub cuts: Vec<CutInfo>,
-    /// Memory used by activations during execution, estimated from the graph. Zero for models uploaded to
-    /// older versions, which did not store it.
-    #[serde(default)]
+    /// Memory used by activations during execution, estimated from the graph.
     pub alive: ActivationMemory,
     /// Fields of a newer version.
     #[serde(flatten)]

@@ -170,14 +170,11 @@ pub struct Activity {
     pub lane_queue: u64,
     /// Resident memory of the host process in bytes, or `None` if the system does not report it.
     pub memory_bytes: Option<u64>,
-    /// Memory accounting. Earlier versions omit this field.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Memory accounting.
     pub memory: Option<MemoryActivity>,
     /// GPU memory of the lanes, if they run on a GPU.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_memory: Option<MemoryLoad>,
     /// Data roots with failing stores.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failing_roots: Vec<FailingRoot>,
     /// Tenants with activity since the host started.
     pub tenants: Vec<TenantActivity>,

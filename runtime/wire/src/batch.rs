@@ -140,16 +140,12 @@ pub struct Row<'a> {
 }
 
 impl ActivationBatch {
-    /// Creates a batch from columns. Their schema must be valid for `format`, without the column `checksums`.
-    pub(crate) fn new(
-        format: &RowFormat,
-        columns: &[ArrayRef],
-        checksums: Option<&ArrayRef>,
-    ) -> Result<Self, FrameError> {
+    /// Creates a batch from the columns of `format` before the checksums.
+    pub(crate) fn new(format: &RowFormat, columns: &[ArrayRef]) -> Result<Self, FrameError> {
         let [positions, values @ .., errors] = columns else {
             return Err(type_mismatch());
         };
-        let mut batch = Self {
+        let batch = Self {
             positions: positions
                 .as_primitive_opt::<UInt32Type>()
                 .ok_or_else(type_mismatch)?
@@ -159,18 +155,22 @@ impl ActivationBatch {
             errors: errors.as_struct_opt().ok_or_else(type_mismatch)?.clone(),
             corrupted: Vec::new(),
         };
-        if let Some(checksums) = checksums {
-            let written = checksums
-                .as_primitive_opt::<UInt64Type>()
-                .ok_or_else(type_mismatch)?
-                .values();
-            let pairs = batch.checksums().zip(written).enumerate();
-            batch.corrupted = pairs
-                .filter(|(_, (now, written))| now != *written)
-                .map(|(row, _)| row)
-                .collect();
-        }
         batch.check_scales()?;
+        Ok(batch)
+    }
+
+    /// Creates a batch from the columns of an answer, the last of which contains the checksums.
+    pub(crate) fn received(format: &RowFormat, columns: &[ArrayRef]) -> Result<Self, FrameError> {
+        let (checksums, columns) = columns.split_last().ok_or_else(type_mismatch)?;
+        let mut batch = Self::new(format, columns)?;
+        let written = checksums
+            .as_primitive_opt::<UInt64Type>()
+            .ok_or_else(type_mismatch)?;
+        let pairs = batch.checksums().zip(written.values()).enumerate();
+        batch.corrupted = pairs
+            .filter(|(_, (now, written))| now != *written)
+            .map(|(row, _)| row)
+            .collect();
         Ok(batch)
     }
 
@@ -388,7 +388,7 @@ mod tests {
             .chain([error])
             .cloned()
             .collect();
-        let batch = ActivationBatch::new(format, &columns, None).unwrap();
+        let batch = ActivationBatch::new(format, &columns).unwrap();
         batch.rows().all(|row| match row {
             Ok(_) => true,
             Err(error) => {

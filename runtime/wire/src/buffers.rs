@@ -24,7 +24,7 @@ impl BufferBound {
 
 impl RowFormat {
     /// Returns the bounds for the buffers of a batch with `rows` rows after decompression, in column order.
-    pub(crate) fn buffers(&self, rows: usize, checksums: bool) -> Result<Vec<BufferBound>, FrameError> {
+    pub(crate) fn buffers(&self, rows: usize) -> Result<Vec<BufferBound>, FrameError> {
         let mut bounds = Vec::new();
         add_bounds(position_field().data_type(), rows, 1, &mut bounds);
         if *self == Self::Object {
@@ -36,7 +36,7 @@ impl RowFormat {
                 add_bounds(field.data_type(), rows, width, &mut bounds);
             }
         }
-        for field in end_fields(checksums) {
+        for field in end_fields() {
             add_bounds(field.data_type(), rows, 1, &mut bounds);
         }
         Ok(bounds)
@@ -79,9 +79,7 @@ mod tests {
 
     #[test]
     fn buffers_are_bounded_by_the_rows_there_are() {
-        let bounds = RowFormat::Tensor(Values::Int8, vec![2, 64])
-            .buffers(3, true)
-            .unwrap();
+        let bounds = RowFormat::Tensor(Values::Int8, vec![2, 64]).buffers(3).unwrap();
         let expected = [
             // position
             (1, 64),
@@ -121,7 +119,7 @@ mod tests {
     #[test]
     fn buffers_of_a_tensor_are_bounded_by_its_own_elements() {
         let format = divided([part("a", Values::F16, &[64]), part("b", Values::I32, &[2])]);
-        let bounds = sizes(&format.buffers(3, false).unwrap());
+        let bounds = sizes(&format.buffers(3).unwrap());
         let expected = [
             // activation/a
             (1, 64),
@@ -142,8 +140,8 @@ mod tests {
             (1, 64),
             (4, 64),
         ];
-        // The first two are those of the positions, and the last seven those of errors.
-        assert_eq!(bounds[2..bounds.len() - 7], expected);
+        // The first two are those of the positions, and the last nine those of errors and checksums.
+        assert_eq!(bounds[2..bounds.len() - 9], expected);
     }
 
     fn sizes(bounds: &[BufferBound]) -> Vec<(usize, usize)> {

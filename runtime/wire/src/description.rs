@@ -14,10 +14,8 @@ pub struct Description {
     /// Available cuts for this model.
     pub cuts: Vec<ServedCut>,
     /// Media types of the objects that the guest reads, such as `image/*`. Empty if it accepts all objects.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub media_types: Vec<String>,
     /// Maximum number of samples of a call. `None` if the host decides.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_samples: Option<u32>,
 }
 

@@ -69,18 +69,6 @@ pub use upload::{REPR_DIGEST, UPLOAD_COMPLETE, UPLOAD_OFFSET, digest_of, repr_di
 pub use usage::{DayUsage, Usage};
 pub use writer::{ActivationWriter, RowFailure};
 
-/// Name of the request header for row checksums in an extraction's answer. Hosts of earlier versions ignore
-/// this header.
-pub const ROW_CHECKSUM: &str = "row-checksum";
-/// Value of [`ROW_CHECKSUM`] for XXH3 checksums.
-pub const XXH3: &str = "xxh3";
-
-/// Name of the header for rows with separate columns per tensor. A request with this header accepts such rows, and the
-/// answer repeats it if it contains them. Hosts of earlier versions ignore this header and send one tensor.
-pub const ROW_TENSORS: &str = "row-tensors";
-/// Value of [`ROW_TENSORS`].
-pub const SEPARATE: &str = "separate";
-
 /// Name of the response header with the precision in which a host computes the layers of an extraction. Present
 /// if the request permits less than full precision.
 pub const COMPUTED_PRECISION: &str = "computed-precision";

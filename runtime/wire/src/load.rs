@@ -3,12 +3,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Host load and share of the requesting tenant: `GET /v1/load`. Hosts of earlier versions omit some fields.
+/// Host load and share of the requesting tenant: `GET /v1/load`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
 pub struct Load {
     /// Name of the host. It does not depend on the address.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Number of waiting extractions.
     pub queued: u64,
@@ -20,29 +18,20 @@ pub struct Load {
     pub samples_per_second: f64,
     /// The tenant's part of device time (0 to 1). This is the ratio between the tenant's weight and the sum
     /// over all tenants with an extraction, including this one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
     /// Longest recent wait for a lane in seconds, for work of this tenant.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub waited_seconds: Option<f64>,
     /// Maximum number of samples per guest call.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub grant: Option<u64>,
-    /// True if the processor computes int8 dot products without saturation (VNNI). Hosts of earlier versions
-    /// omit this field.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    /// True if the processor computes int8 dot products without saturation (VNNI).
     pub exact_int8: bool,
     /// Stages of the tenant's models that have executed rows of this tenant on this host.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<StageLoad>,
     /// Memory of the host and all lanes.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryLoad>,
     /// GPU memory of the lanes, if they run on a GPU.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub device_memory: Option<MemoryLoad>,
     /// Remaining lifetime of the request's token in seconds. `None` if it does not expire.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub token_seconds: Option<u64>,
 }
 
@@ -88,14 +77,6 @@ impl Load {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_hosts_of_earlier_versions_tell_is_read() {
-        let text = r#"{"queued":1,"running":2,"lanes":2,"samples_per_second":41.5}"#;
-        let load: Load = serde_json::from_str(text).unwrap();
-        assert_eq!((load.queued, load.share, load.grant), (1, None, None));
-        assert_eq!(serde_json::to_string(&load).unwrap(), text);
-    }
 
     #[test]
     fn a_share_is_one_of_all_lanes() {

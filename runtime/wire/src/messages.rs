@@ -26,7 +26,6 @@ pub struct GuestInfo {
     /// Upload time in seconds since 1970.
     pub uploaded_at: u64,
     /// True if the operator of the host disabled the guest.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub disabled: bool,
 }
 
@@ -46,12 +45,10 @@ pub struct ModelInfo {
     /// Input shape of a sample.
     pub input_shape: Vec<usize>,
     /// Tensors that the host joins into the input, for networks with several inputs or integer inputs.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub joined_inputs: Vec<TensorInfo>,
     /// Cuts in execution order.
     pub cuts: Vec<CutInfo>,
     /// True if the operator of the host offers this model to all tenants.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shared: bool,
 }
 
@@ -67,7 +64,6 @@ pub struct CutInfo {
     /// Fraction of multiply-adds before the cut (0 to 1).
     pub compute_share: f64,
     /// Tensors that the model concatenates at a joint cut, in this order.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tensors: Vec<TensorInfo>,
 }
 
@@ -176,8 +172,7 @@ mod tests {
         assert_eq!(samples[0].sample.etag.as_deref(), Some("\"1\""));
         assert_eq!(samples[1].sample, SampleRef::new("b.jpg"));
         assert_eq!(serde_json::to_string(&samples).unwrap(), text);
-        let text =
-            r#"{"objects":[{"key":"a","etag":"x","size":1,"label":"cat"},{"key":"b","size":2}],"next":"b"}"#;
+        let text = r#"{"objects":[{"key":"a","etag":"x","size":1,"label":"cat"},{"key":"b","size":2}],"next":"b","left_out":{"count":0,"names":[],"links":{"count":0,"first":""}}}"#;
         let page: ObjectPage = serde_json::from_str(text).unwrap();
         assert_eq!(page.objects[0].sample.etag.as_deref(), Some("x"));
         assert_eq!(

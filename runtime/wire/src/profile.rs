@@ -63,7 +63,6 @@ pub struct Profile {
     pub measured_at: u64,
     /// True if other work ran during the measurement, so costs are overestimated. Hosts do not store such
     /// profiles.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub disturbed: bool,
 }
 

@@ -23,8 +23,6 @@ pub struct ActivationReader {
     message_limit: usize,
     frames: Frames,
     schema: Option<SchemaRef>,
-    /// True if rows have checksums.
-    checksums: bool,
     /// Requested positions. The value is true if the row was received.
     answered: BTreeMap<u32, bool>,
     outstanding: usize,
@@ -45,7 +43,6 @@ impl ActivationReader {
             message_limit,
             frames: Frames::new(message_limit),
             schema: None,
-            checksums: false,
             answered,
             outstanding,
             corrupted: 0,
@@ -111,7 +108,7 @@ impl ActivationReader {
                     .header_as_schema()
                     .ok_or_else(|| FrameError::malformed("an empty schema"))?;
                 let schema = try_fb_to_schema(schema).map_err(FrameError::malformed)?;
-                self.checksums = self.format.check(&schema)?;
+                self.format.check(&schema)?;
                 self.schema = Some(Arc::new(schema));
                 Ok(None)
             }
@@ -127,11 +124,7 @@ impl ActivationReader {
                     RecordBatchDecoder::try_new(&message.body, batch, schema, &dictionaries, &version)
                         .and_then(RecordBatchDecoder::read_record_batch)
                         .map_err(FrameError::malformed)?;
-                let (checksums, columns) = match batch.columns().split_last() {
-                    Some((checksums, columns)) if self.checksums => (Some(checksums), columns),
-                    _ => (None, batch.columns()),
-                };
-                let batch = ActivationBatch::new(&self.format, columns, checksums)?;
+                let batch = ActivationBatch::received(&self.format, batch.columns())?;
                 self.record_rows(&batch)?;
                 Ok(Some(batch))
             }
@@ -169,7 +162,7 @@ impl ActivationReader {
     fn check_buffers(&self, batch: &BatchHeader<'_>, rows: usize, body: &[u8]) -> Result<(), FrameError> {
         let codec = Codec::for_batch(batch, self.compression)?;
         let buffers = batch.buffers().unwrap_or_default();
-        let bounds = self.format.buffers(rows, self.checksums)?;
+        let bounds = self.format.buffers(rows)?;
         if buffers.len() != bounds.len()
             || batch
                 .variadicBufferCounts()

@@ -60,15 +60,6 @@ impl RowFormat {
         }
     }
 
-    /// Returns the format of the same rows as one tensor with the element type `values`, for hosts and clients that do not
-    /// know the tensors.
-    pub fn undivided(self, values: Values) -> Self {
-        match self.shape() {
-            Some(shape) if self.is_divided() => values.rows(shape.into_owned()),
-            _ => self,
-        }
-    }
-
     /// Returns true if each tensor of a row has separate columns.
     pub fn is_divided(&self) -> bool {
         matches!(self, Self::Tensors(_))

@@ -77,7 +77,7 @@ impl RowFormat {
     }
 
     /// Returns the Arrow schema of an answer.
-    pub(crate) fn schema(&self, checksums: bool) -> Result<Schema, FrameError> {
+    pub(crate) fn schema(&self) -> Result<Schema, FrameError> {
         self.width()?;
         let mut fields = vec![position_field()];
         if *self == Self::Object {
@@ -86,16 +86,14 @@ impl RowFormat {
         for group in self.groups() {
             fields.extend(group.fields()?);
         }
-        fields.extend(end_fields(checksums));
+        fields.extend(end_fields());
         Ok(Schema::new(fields))
     }
 
     /// Checks a schema against this format. Names, types and tensor shapes must match. Other metadata can
-    /// differ. Returns true if the schema contains checksums.
-    pub(crate) fn check(&self, schema: &Schema) -> Result<bool, FrameError> {
-        let last = schema.fields().last();
-        let checksums = last.is_some_and(|field| field.name() == CHECKSUM);
-        let expected = self.schema(checksums)?;
+    /// differ.
+    pub(crate) fn check(&self, schema: &Schema) -> Result<(), FrameError> {
+        let expected = self.schema()?;
         if schema.fields().len() != expected.fields().len() {
             return Err(FrameError::malformed(format!(
                 "it has {} columns instead of {}",
@@ -113,7 +111,7 @@ impl RowFormat {
                 });
             }
         }
-        Ok(checksums)
+        Ok(())
     }
 }
 
@@ -127,16 +125,14 @@ pub(crate) fn object_field() -> Field {
 }
 
 /// Returns the fields after those of the values.
-pub(crate) fn end_fields(checksums: bool) -> Vec<Field> {
-    let mut fields = vec![Field::new(ERROR, DataType::Struct(error_fields()), true)];
-    if checksums {
-        fields.push(Field::new(CHECKSUM, DataType::UInt64, false));
-    }
-    fields
+pub(crate) fn end_fields() -> [Field; 2] {
+    [
+        Field::new(ERROR, DataType::Struct(error_fields()), true),
+        Field::new(CHECKSUM, DataType::UInt64, false),
+    ]
 }
 
-/// Suffix of error codes for errors caused by the host. Clients of earlier versions do not know these codes,
-/// and retry.
+/// Suffix of error codes for errors caused by the host.
 const HOST_CAUSED_SUFFIX: &str = "@host";
 
 /// Returns the encoded code of a row's error.
@@ -187,7 +183,7 @@ mod tests {
     fn rows_arrow_cannot_count_are_refused() {
         for shape in [vec![usize::MAX, 2], vec![1 << 16, 1 << 15], vec![3, 0]] {
             assert!(matches!(
-                RowFormat::Tensor(Values::F32, shape).schema(false),
+                RowFormat::Tensor(Values::F32, shape).schema(),
                 Err(FrameError::Format { .. })
             ));
         }
@@ -218,10 +214,8 @@ mod tests {
         ];
         for (i, left) in formats.iter().enumerate() {
             for (k, right) in formats.iter().enumerate() {
-                for checksums in [false, true] {
-                    let checked = left.check(&right.schema(checksums).unwrap()).ok();
-                    assert_eq!(checked, (i == k).then_some(checksums), "{left} against {right}");
-                }
+                let checked = left.check(&right.schema().unwrap());
+                assert_eq!(checked.is_ok(), i == k, "{left} against {right}");
             }
         }
     }

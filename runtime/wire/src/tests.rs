@@ -59,7 +59,7 @@ fn encode(format: &RowFormat, batches: &[Rows]) -> Vec<u8> {
 }
 
 fn encode_so(format: &RowFormat, compression: Compression, batches: &[Rows]) -> Vec<u8> {
-    let writer = ActivationWriter::new(format.clone(), compression, false).unwrap();
+    let writer = ActivationWriter::new(format.clone(), compression).unwrap();
     encode_by(writer, format, batches)
 }
 

@@ -24,7 +24,6 @@ const ZSTD_LEVEL: i32 = 1;
 pub struct ActivationWriter {
     format: RowFormat,
     schema: Arc<Schema>,
-    checksums: bool,
     encoder: StreamEncoder,
     /// Blank elements for failed rows. Created once and shared.
     blank: Option<Vec<ArrayRef>>,
@@ -40,19 +39,18 @@ pub struct RowFailure {
 }
 
 impl ActivationWriter {
-    /// Creates a writer for rows of `format`. With `checksums`, a column contains the checksum of each row.
+    /// Creates a writer for rows of `format`.
     ///
     /// # Errors
     /// Returns [`FrameError::Format`] if Arrow does not support the shape.
-    pub fn new(format: RowFormat, compression: Compression, checksums: bool) -> Result<Self, FrameError> {
-        let schema = Arc::new(format.schema(checksums)?);
+    pub fn new(format: RowFormat, compression: Compression) -> Result<Self, FrameError> {
+        let schema = Arc::new(format.schema()?);
         let encoder = options(compression)
             .and_then(|options| StreamEncoder::try_new_with_options(&schema, options))
             .map_err(FrameError::encode)?;
         Ok(Self {
             format,
             schema,
-            checksums,
             encoder,
             blank: None,
         })
@@ -168,10 +166,8 @@ impl ActivationWriter {
         columns.push(
             error.unwrap_or_else(|| new_null_array(&DataType::Struct(error_fields()), positions.len())),
         );
-        if self.checksums {
-            let batch = ActivationBatch::new(&self.format, &columns, None)?;
-            columns.push(Arc::new(UInt64Array::from_iter_values(batch.checksums())));
-        }
+        let batch = ActivationBatch::new(&self.format, &columns)?;
+        columns.push(Arc::new(UInt64Array::from_iter_values(batch.checksums())));
         let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns).map_err(FrameError::encode)?;
         let pieces = self.encoder.encode(&batch).map_err(FrameError::encode)?;
         Ok(pieces
@@ -205,12 +201,8 @@ mod tests {
     fn the_elements_of_a_tensor_are_not_copied() {
         let tensor = Tensor::f32([2, 1024], vec![1.5; 2048]).unwrap();
         let address = tensor.as_bytes().as_ptr();
-        let mut writer = ActivationWriter::new(
-            RowFormat::Tensor(Values::F32, vec![1024]),
-            Compression::None,
-            false,
-        )
-        .unwrap();
+        let mut writer =
+            ActivationWriter::new(RowFormat::Tensor(Values::F32, vec![1024]), Compression::None).unwrap();
         let pieces = writer.tensor(&[4, 9], tensor).unwrap();
         assert!(
             pieces
@@ -222,19 +214,15 @@ mod tests {
     #[test]
     fn an_object_alone_is_not_copied() {
         let object = Bytes::from(vec![7; 8192]);
-        let mut writer = ActivationWriter::new(RowFormat::Object, Compression::None, false).unwrap();
+        let mut writer = ActivationWriter::new(RowFormat::Object, Compression::None).unwrap();
         let pieces = writer.objects(&[(4, object.clone())]).unwrap();
         assert!(pieces.iter().any(|piece| piece.as_ptr() == object.as_ptr()));
     }
 
     #[test]
     fn failed_rows_share_their_blank_elements() {
-        let mut writer = ActivationWriter::new(
-            RowFormat::Tensor(Values::U8, vec![4096]),
-            Compression::None,
-            false,
-        )
-        .unwrap();
+        let mut writer =
+            ActivationWriter::new(RowFormat::Tensor(Values::U8, vec![4096]), Compression::None).unwrap();
         let failure = |position| RowFailure {
             position,
             error: OpError::invalid("corrupt"),
@@ -248,7 +236,7 @@ mod tests {
     #[test]
     fn rows_that_do_not_fit_are_refused() {
         let mut writer =
-            ActivationWriter::new(RowFormat::Tensor(Values::F32, vec![4]), Compression::None, false).unwrap();
+            ActivationWriter::new(RowFormat::Tensor(Values::F32, vec![4]), Compression::None).unwrap();
         let tensor = |shape: [usize; 2]| Tensor::f32(shape, vec![0.0; shape[0] * shape[1]]).unwrap();
         assert!(writer.tensor(&[0], tensor([2, 4])).is_err());
         assert!(writer.tensor(&[0], tensor([1, 5])).is_err());

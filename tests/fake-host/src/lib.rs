@@ -33,8 +33,6 @@ use tokio_util::task::AbortOnDropHandle;
 pub enum Reply {
     /// Sends these chunks and ends the body.
     Whole(Vec<Bytes>),
-    /// Sends a header and these chunks, and ends the body.
-    Headed(&'static str, &'static str, Vec<Bytes>),
     /// Sends these chunks and resets the stream.
     Cut(Vec<Bytes>),
     /// Sends the chunks of a stream.
@@ -154,10 +152,6 @@ fn respond(reply: Reply) -> Response<Body> {
         Reply::Whole(all) => response
             .body(BodyExt::boxed_unsync(StreamBody::new(pieces(all))))
             .unwrap(),
-        Reply::Headed(name, value, all) => response
-            .header(name, value)
-            .body(BodyExt::boxed_unsync(StreamBody::new(pieces(all))))
-            .unwrap(),
         Reply::Cut(some) => {
             let reset = stream::once(async {
                 // Let the chunks arrive before the reset.
@@ -223,15 +217,7 @@ impl Answer {
     /// Creates an empty compressed answer.
     pub fn compressed(format: RowFormat, compression: Compression) -> Self {
         Self {
-            writer: ActivationWriter::new(format, compression, false).unwrap(),
-            pieces: Vec::new(),
-        }
-    }
-
-    /// Creates an empty answer with a checksum per row.
-    pub fn checked(format: RowFormat) -> Self {
-        Self {
-            writer: ActivationWriter::new(format, Compression::None, true).unwrap(),
+            writer: ActivationWriter::new(format, compression).unwrap(),
             pieces: Vec::new(),
         }
     }

@@ -1,7 +1,7 @@
 //! Tests of candidates and memory, based on seven networks.
 
 use crate::candidates::MOST_CANDIDATES;
-use crate::{candidates, efficient_rows, memory};
+use crate::{candidates, efficient_rows, measured_cuts};
 use bytes::Bytes;
 use frostline_graph::onnx::GraphProto;
 use frostline_graph::{Model, Network, build};
@@ -107,11 +107,11 @@ fn memory_counts_weights_once_and_tensors_while_they_live() {
     let proto = build::model(17, graph);
     let bytes = Bytes::from(Model::from_proto(proto).unwrap().to_bytes().unwrap());
     let model = Model::from_bytes(bytes).unwrap();
-    let found = memory(&model, &["a".to_owned(), "c".to_owned()]).unwrap();
+    let found = measured_cuts(&model, &["a".to_owned(), "c".to_owned()]).unwrap();
     // Up to `a`, x and a are live (16 floats). Up to `c`, the maximum is the same.
-    assert_eq!((found[0].fixed, found[0].per_sample), (0.0, 64.0));
-    assert_eq!((found[1].fixed, found[1].per_sample), (64.0, 64.0));
-    assert!(memory(&model, &["nowhere".to_owned()]).is_err());
+    assert_eq!((found[0].memory.fixed, found[0].memory.per_sample), (0.0, 64.0));
+    assert_eq!((found[1].memory.fixed, found[1].memory.per_sample), (64.0, 64.0));
+    assert!(measured_cuts(&model, &["nowhere".to_owned()]).is_err());
 }
 
 mod needs_shared {
@@ -194,8 +194,8 @@ mod needs_shared {
     fn memory_of_a_real_network_is_what_its_widest_layers_take() {
         let (model, network) = skeleton("vgg19.opset20");
         let first = network.cuts[1].name.clone();
-        let found = memory(&model, &[first]).unwrap();
+        let found = measured_cuts(&model, &[first]).unwrap();
         // Two tensors with 64 x 224 x 224 floats, which are the output of a convolution and the activation.
-        assert_eq!(found[0].per_sample, 2.0 * 4.0 * 64.0 * 224.0 * 224.0);
+        assert_eq!(found[0].memory.per_sample, 2.0 * 4.0 * 64.0 * 224.0 * 224.0);
     }
 }

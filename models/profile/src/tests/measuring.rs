@@ -1,7 +1,7 @@
 //! Tests with an engine that advances the clock by known durations.
 
 use crate::measure::measure_with_clock;
-use crate::{Batches, MeasureOptions, MeasuredModel, Measurement, ProfileError, measure};
+use crate::{Batches, MeasureOptions, MeasuredCut, MeasuredModel, Measurement, ProfileError, measure};
 use frostline_tensor::{
     BoxFuture, GraphExecutor, Normalization, OpError, PixelSpec, Precision, Stage, Tensor,
 };
@@ -108,7 +108,14 @@ fn subject(cuts: &[&str]) -> MeasuredModel {
         input: "pixels".to_owned(),
         pixels: None,
         precision: Precision::Full,
-        cuts: cuts.iter().map(|cut| ((*cut).to_owned(), memory)).collect(),
+        cuts: cuts
+            .iter()
+            .map(|cut| MeasuredCut {
+                name: (*cut).to_owned(),
+                tensors: Vec::new(),
+                memory,
+            })
+            .collect(),
     }
 }
 

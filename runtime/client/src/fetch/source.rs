@@ -110,11 +110,7 @@ impl Source {
 
     /// Maximum size in bytes of the answer for these samples as a single message, compressed or decompressed.
     pub(super) fn answer_bytes(&self, weight: Weight) -> u64 {
-        let format = self.format();
-        let bytes = format.message_bytes(weight.samples, weight.objects);
-        // Hosts of earlier versions send the tensors as one.
-        let undivided = format.undivided(self.encoding.values);
-        bytes.max(undivided.message_bytes(weight.samples, weight.objects))
+        self.format().message_bytes(weight.samples, weight.objects)
     }
 
     /// Estimates the memory in bytes that a batch needs from the first request until the training step.

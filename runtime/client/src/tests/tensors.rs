@@ -4,7 +4,7 @@ use super::fetching::{WIDTH, assert_complete, retry, samples, source, start_with
 use crate::{ClientError, HostClient, RowKind, Source};
 use frostline_fake_host::{Answer, FakeHost, Reply, extraction};
 use frostline_tensor::DType;
-use frostline_wire::{Encoding, ExtractionRequest, ROW_TENSORS, RowFormat, SEPARATE, TensorInfo, Values};
+use frostline_wire::{Encoding, ExtractionRequest, RowFormat, TensorInfo, Values};
 
 fn tensor(name: &str, dtype: DType, values: usize) -> TensorInfo {
     TensorInfo {
@@ -33,23 +33,19 @@ fn divided(values: Values, tensors: &[TensorInfo]) -> RowFormat {
     format
 }
 
-/// Answers all samples in `format`. The answer claims that its tensors are separate.
+/// Answers all samples in `format`.
 fn answer(request: &ExtractionRequest, format: RowFormat) -> Reply {
     let rows = request.samples.iter();
-    let answer = rows.fold(Answer::checked(format), |answer, sample| {
+    let answer = rows.fold(Answer::new(format), |answer, sample| {
         answer.row(sample.position, values(&sample.sample.key))
     });
-    let Reply::Whole(pieces) = answer.finished() else {
-        panic!("the answer must be whole");
-    };
-    Reply::Headed(ROW_TENSORS, SEPARATE, pieces)
+    answer.finished()
 }
 
 #[tokio::test]
 async fn separate_tensors_are_joined_into_rows() {
     for encoding in [Encoding::F32, Encoding::F16] {
-        let host = FakeHost::start(move |_, parts, body| {
-            assert_eq!(parts.headers[ROW_TENSORS], SEPARATE);
+        let host = FakeHost::start(move |_, _, body| {
             answer(&extraction(body), divided(encoding.values, &tensors()))
         })
         .await;
@@ -57,35 +53,6 @@ async fn separate_tensors_are_joined_into_rows() {
         let setting = start_with(client.into(), divided_source(encoding), retry());
         assert_complete(&take(&setting, 20).await.unwrap(), 20);
     }
-}
-
-#[tokio::test]
-async fn a_host_that_does_not_know_the_tensors_sends_one() {
-    let host = FakeHost::start(|_, _, body| {
-        let request = extraction(body);
-        let rows = request.samples.iter();
-        let answer = Answer::new(Values::F16.rows(vec![WIDTH]));
-        rows.fold(answer, |answer, sample| {
-            answer.row(sample.position, values(&sample.sample.key))
-        })
-        .finished()
-    })
-    .await;
-    let client = HostClient::new(&host.url, None).unwrap();
-    let setting = start_with(client.into(), divided_source(Encoding::F16), retry());
-    assert_complete(&take(&setting, 3).await.unwrap(), 3);
-}
-
-#[tokio::test]
-async fn rows_with_one_tensor_are_requested_without_the_header() {
-    let host = FakeHost::start(|_, parts, body| {
-        assert!(!parts.headers.contains_key(ROW_TENSORS));
-        frostline_fake_host::numbered::answer_all(&extraction(body))
-    })
-    .await;
-    let client = HostClient::new(&host.url, None).unwrap();
-    let setting = start_with(client.into(), source(RowKind::Values), retry());
-    assert_complete(&take(&setting, 3).await.unwrap(), 3);
 }
 
 #[tokio::test]

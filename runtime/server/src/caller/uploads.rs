@@ -91,8 +91,7 @@ impl Caller {
         }))
     }
 
-    /// Returns the tensors that a model concatenates at `cut`. The list is empty for a single tensor, and for models that
-    /// were uploaded to an earlier version.
+    /// Returns the tensors that a model concatenates at `cut`. The list is empty for a single tensor.
     pub(crate) fn cut_tensors(&self, pin: &UploadRef, cut: &str) -> Result<Vec<TensorInfo>, Refusal> {
         let (found, _) = self.find_model(&pin.name, Some(&pin.sha256));
         let stored = resolve_pin(found, "model", pin)?;

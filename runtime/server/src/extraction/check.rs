@@ -65,12 +65,11 @@ pub(super) fn precheck(caller: &Caller, request: &ExtractionRequest) -> Result<(
 }
 
 /// Validates the request of extraction `id`, which already has a permit, against the description of the
-/// guest. With `separate_tensors`, each tensor of a row has separate columns.
+/// guest.
 pub(super) async fn check(
     caller: &Caller,
     id: String,
     request: ExtractionRequest,
-    separate_tensors: bool,
     clock: &Arc<StageClock>,
 ) -> Result<CheckedExtraction, Refusal> {
     let tensors = TensorMemory::new(caller.memory(Kind::Grant));
@@ -105,10 +104,7 @@ pub(super) async fn check(
             let width = stage.pixels.map_or(size_of::<f32>(), |_| size_of::<u8>());
             let input = sample_bytes(&model.input_shape, width);
             let call = Call::new(model, &description, cut, &request.parameters)?;
-            let tensors = match separate_tensors {
-                true => cut_tensors(caller, &request, &description, cut)?,
-                false => Vec::new(),
-            };
+            let tensors = cut_tensors(caller, &request, &description, cut)?;
             let row = call.row().dims().to_vec();
             let rows = request.encoding.values.rows_of(row, &tensors);
             let max_samples = description.max_samples.map_or(usize::MAX, |most| most as usize);

@@ -65,10 +65,6 @@ pub(crate) struct ClientRequest {
     pub(crate) request: ExtractionRequest,
     /// Id of the client's trace, which is used as job id.
     pub(crate) trace: Option<String>,
-    /// True if the rows should have checksums.
-    pub(crate) checksums: bool,
-    /// True if each tensor of a row should have separate columns.
-    pub(crate) separate_tensors: bool,
 }
 
 impl Extraction {
@@ -135,11 +131,6 @@ impl Extraction {
             started,
             until_first: started.elapsed(),
         })
-    }
-
-    /// Returns true if each tensor of a row has separate columns.
-    pub(crate) fn is_divided(&self) -> bool {
-        self.encoder.is_divided()
     }
 
     /// Sends all rows in a separate task. The task ends early if the receiver of `pieces` is dropped.
@@ -230,11 +221,10 @@ async fn first_rows(
     kind: SplitKind,
     clock: &Arc<StageClock>,
 ) -> Result<(Option<EncodedRows>, Encoder, Calls), Refusal> {
-    let separate_tensors = client_request.separate_tensors;
-    let checked = check::check(caller, id, client_request.request, separate_tensors, clock).await?;
+    let checked = check::check(caller, id, client_request.request, clock).await?;
     let rows = checked.rows.clone();
     let encoding = checked.encoding;
-    let encoder = Encoder::new(caller.clone(), rows, encoding, client_request.checksums)?;
+    let encoder = Encoder::new(caller.clone(), rows, encoding)?;
     let mut calls = start_calls(caller.clone(), checked, kind, Arc::clone(clock));
     let (first, encoder) = next_rows(&mut calls, encoder, clock).await?;
     Ok((first, encoder, calls))

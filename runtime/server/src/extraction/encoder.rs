@@ -21,29 +21,17 @@ pub(super) struct Encoder {
     caller: Caller,
     /// Encoded bytes of the answer so far.
     bytes: u64,
-    is_divided: bool,
 }
 
 impl Encoder {
-    pub(super) fn new(
-        caller: Caller,
-        rows: RowFormat,
-        encoding: Encoding,
-        checksums: bool,
-    ) -> Result<Self, FrameError> {
+    pub(super) fn new(caller: Caller, rows: RowFormat, encoding: Encoding) -> Result<Self, FrameError> {
         let is_sent_unchanged = is_zero_copy(&rows, encoding);
         Ok(Self {
-            is_divided: rows.is_divided(),
-            writer: ActivationWriter::new(rows, encoding.compression, checksums)?,
+            writer: ActivationWriter::new(rows, encoding.compression)?,
             threads: (!is_sent_unchanged).then(|| caller.decoders()),
             caller,
             bytes: 0,
         })
-    }
-
-    /// Returns true if each tensor of a row has separate columns.
-    pub(super) fn is_divided(&self) -> bool {
-        self.is_divided
     }
 
     /// Encodes rows. Their memory is released when the last of the returned pieces is sent or dropped.

@@ -9,9 +9,7 @@ use crate::caller::Caller;
 use crate::extraction::{ClientRequest, Extraction};
 use crate::refusal::Refusal;
 use axum::extract::Request;
-use frostline_wire::{
-    ARROW_STREAM, COMPUTED_PRECISION, ExtractionRequest, ROW_CHECKSUM, ROW_TENSORS, SEPARATE, Split, XXH3,
-};
+use frostline_wire::{ARROW_STREAM, COMPUTED_PRECISION, ExtractionRequest, Split};
 use http::{HeaderName, HeaderValue};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -22,25 +20,11 @@ use tokio::time::Instant;
 /// aborts the body. Dropping this future or the body cancels the extraction.
 pub(super) async fn extract(caller: Caller, request: Request) -> Result<Answer, Refusal> {
     let deadline = Instant::now() + caller.tenant().quota.wall();
-    let checksums = request
-        .headers()
-        .get(ROW_CHECKSUM)
-        .is_some_and(|kind| kind == XXH3);
-    let separate_tensors = request
-        .headers()
-        .get(ROW_TENSORS)
-        .is_some_and(|kind| kind == SEPARATE);
     let trace = caller_of(request.headers()).map(|trace| trace.trace_id());
     let (request, memory) = json(request, caller.service(), Some(&caller)).await?;
     let precision = computed_precision(&caller, &request);
-    let client_request = ClientRequest {
-        request,
-        trace,
-        checksums,
-        separate_tensors,
-    };
+    let client_request = ClientRequest { request, trace };
     let extraction = Extraction::start(caller.clone(), client_request, memory, deadline).await?;
-    let is_divided = extraction.is_divided();
     let (sender, pieces) = mpsc::channel(1);
     extraction.send(sender);
     let service = caller.service();
@@ -49,11 +33,7 @@ pub(super) async fn extract(caller: Caller, request: Request) -> Result<Answer, 
     let stall = service.config.limits.stall;
     let pace = RowPace::new(memory, tenant, stall);
     let rows = AnswerBody::new(pieces, pace, caller.metrics().answer_bytes());
-    let mut answer = Answer::rows(rows, HeaderValue::from_static(ARROW_STREAM));
-    if is_divided {
-        let separate = HeaderValue::from_static(SEPARATE);
-        answer = answer.with_header(HeaderName::from_static(ROW_TENSORS), separate);
-    }
+    let answer = Answer::rows(rows, HeaderValue::from_static(ARROW_STREAM));
     Ok(match precision.map(HeaderValue::try_from) {
         Some(Ok(precision)) => answer.with_header(HeaderName::from_static(COMPUTED_PRECISION), precision),
         _ => answer,

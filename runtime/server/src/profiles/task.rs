@@ -11,13 +11,15 @@ use frostline_engine::Device;
 use frostline_graph::Model;
 use frostline_objects::Store;
 use frostline_primitives::now;
-use frostline_profile::{MeasureOptions, MeasuredModel, efficient_rows, encoded_pixels, measure, memory};
+use frostline_profile::{
+    MeasureOptions, MeasuredCut, MeasuredModel, efficient_rows, encoded_pixels, measure, measured_cuts,
+};
 use frostline_sandbox::ModelView;
 use frostline_state::FindResult;
 use frostline_tensor::{DType, GraphExecutor, Normalization, PixelSpec, Precision, Stage};
 use frostline_wire::{
-    Activation, Augmentation, CutProfile, Description, Linear, Pixels, Platform, Profile, ProfileRequest,
-    Split, UploadRef,
+    Activation, Augmentation, CutProfile, Description, Pixels, Platform, Profile, ProfileRequest, Split,
+    UploadRef,
 };
 use serde::Serialize;
 use std::sync::Arc;
@@ -67,7 +69,7 @@ struct ModelAnalysis {
     /// Rows per measured engine batch.
     rows: usize,
     /// Cuts with the memory required to reach them.
-    cuts: Vec<(String, Linear)>,
+    cuts: Vec<MeasuredCut>,
 }
 
 /// Model and memory for a measurement.
@@ -297,14 +299,14 @@ impl ProfileTask {
                         )));
                     }
                 }
-                let memory = memory(&model, &cuts)?;
+                let cuts = measured_cuts(&model, &cuts)?;
                 stop.check()?;
                 Ok(ModelAnalysis {
                     rows: match device {
                         Device::Cpu => efficient_rows(&model, most)?,
                         Device::Cuda(_) => most,
                     },
-                    cuts: cuts.into_iter().zip(memory).collect(),
+                    cuts,
                 })
             })
             .await

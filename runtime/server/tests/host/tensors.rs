@@ -9,10 +9,8 @@ use frostline_graph::onnx::{GraphProto, data_type};
 use frostline_graph::{Model, build};
 use frostline_images::DecodeLimits;
 use frostline_tensor::{DType, Data, PixelSpec, Tensor};
-use frostline_wire::{
-    CutInfo, Encoding, ExtractionRequest, ModelInfo, ROW_TENSORS, RowFormat, SEPARATE, TensorInfo, Values,
-};
-use http::{HeaderMap, Method, StatusCode};
+use frostline_wire::{CutInfo, Encoding, ExtractionRequest, ModelInfo, RowFormat, TensorInfo, Values};
+use http::{Method, StatusCode};
 use std::collections::BTreeMap;
 
 const PHOTOS: u32 = 5;
@@ -110,23 +108,15 @@ impl JointHost {
         }
     }
 
-    /// Returns the rows by position, and the headers of the answer.
-    async fn rows(
-        &self,
-        encoding: Encoding,
-        headers: &[(&str, &str)],
-        format: RowFormat,
-    ) -> (BTreeMap<u32, Vec<f32>>, HeaderMap) {
+    /// Returns the rows by position.
+    async fn rows(&self, encoding: Encoding, format: RowFormat) -> BTreeMap<u32, Vec<f32>> {
         let request = ExtractionRequest {
             encoding,
             ..self.request.clone()
         };
         let body = serde_json::to_vec(&request).unwrap();
         let client = &self.test.client;
-        let answer = client
-            .send_with(Method::POST, "/v1/extractions", headers, body)
-            .await;
-        let answered = answer.headers().clone();
+        let answer = client.send(Method::POST, "/v1/extractions", body).await;
         let (rows, end) = rows(format, &request, answer).await;
         assert_eq!(end, End::Clean);
         assert_eq!(rows.len(), PHOTOS as usize);
@@ -135,8 +125,8 @@ impl JointHost {
             words.iter().map(|word| f32::from_le_bytes(*word)).collect()
         };
         let rows = rows.into_iter();
-        let rows = rows.map(|(position, row)| (position, floats(row.unwrap())));
-        (rows.collect(), answered)
+        rows.map(|(position, row)| (position, floats(row.unwrap())))
+            .collect()
     }
 
     /// Returns the largest error of each tensor, relative to the range of its values.
@@ -159,8 +149,6 @@ impl JointHost {
     }
 }
 
-const ACCEPTED: [(&str, &str); 1] = [(ROW_TENSORS, SEPARATE)];
-
 #[tokio::test(flavor = "multi_thread")]
 async fn each_tensor_has_its_own_scale_and_integers_are_exact() {
     let host = JointHost::start().await;
@@ -173,8 +161,7 @@ async fn each_tensor_has_its_own_scale_and_integers_are_exact() {
             let encoding: Encoding = format!("{}{compression}", values.as_ref()).parse().unwrap();
             let format = values.rows_of(vec![4 * PIXELS], &tensors());
             assert!(format.is_divided());
-            let (rows, headers) = host.rows(encoding, &ACCEPTED, format).await;
-            assert_eq!(headers[ROW_TENSORS], SEPARATE);
+            let rows = host.rows(encoding, format).await;
             let largest = rows.values().map(|row| row[2 * PIXELS..3 * PIXELS].to_vec());
             assert!(largest.flatten().fold(0.0, f32::max) > 65_504.0);
             let [small, large, ids, mask] = host.errors(&rows);
@@ -186,18 +173,6 @@ async fn each_tensor_has_its_own_scale_and_integers_are_exact() {
         }
     }
     host.test.wait_until_idle().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn clients_that_do_not_accept_separate_tensors_receive_one() {
-    let host = JointHost::start().await;
-    for headers in [&[][..], &[(ROW_TENSORS, "other")]] {
-        let format = Values::Int8.rows(vec![4 * PIXELS]);
-        let (rows, answered) = host.rows(Encoding::INT8, headers, format).await;
-        assert!(!answered.contains_key(ROW_TENSORS));
-        // All tensors share a scale, so small values have a large error.
-        assert!(host.errors(&rows)[0] > 0.1);
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,7 +9,7 @@ use frostline_images::{DecodeLimits, load_augmented, normalize};
 use frostline_plan::TrainerProfile;
 use frostline_primitives::now;
 use frostline_profile::{
-    MeasureOptions, MeasuredModel, ProfileError, encoded_pixels, machine, measure, memory, timed,
+    MeasureOptions, MeasuredModel, ProfileError, encoded_pixels, machine, measure, measured_cuts, timed,
 };
 use frostline_quantization::for_precision;
 use frostline_tensor::{
@@ -218,14 +218,14 @@ fn decode(objects: &[Bytes], spec: &PixelSpec, view: Option<&View>) -> Result<De
 async fn cuts(task: &TrainerTask, rows: usize, pixels: Tensor) -> Result<Vec<CutProfile>, TrainerError> {
     let model = task.frozen.clone();
     let names = task.cuts.clone();
-    let (input, memory) =
-        blocking(move || Ok((model.input_name()?.to_owned(), memory(&model, &names)?))).await?;
+    let (input, cuts) =
+        blocking(move || Ok((model.input_name()?.to_owned(), measured_cuts(&model, &names)?))).await?;
     let subject = MeasuredModel {
         model: task.frozen_sha256.clone(),
         input,
         pixels: None,
         precision: task.precision,
-        cuts: task.cuts.iter().cloned().zip(memory).collect(),
+        cuts,
     };
     let config = LanesConfig {
         lanes: 1,

@@ -101,14 +101,19 @@ impl Offer {
         }
     }
 
+    /// Returns true if the rows at `split` are those of the network, and false if the guest defines them.
+    pub(crate) fn is_of_network(&self, split: &Split) -> bool {
+        let mut cuts = self.description.cuts.iter();
+        !cuts.any(|served| {
+            *split == Split::Cut(served.name.clone()) && matches!(served.activation, Activation::Custom(_))
+        })
+    }
+
     /// Describes how to reproduce the input of a model trained at `split`. This is a recipe unless only the
     /// guest called `name` can reproduce the input.
     pub(crate) fn input(&self, name: &str, split: &Split) -> ModelInput {
-        let own_rows = self.description.cuts.iter().any(|served| {
-            *split == Split::Cut(served.name.clone()) && matches!(served.activation, Activation::Custom(_))
-        });
         match self.pixels() {
-            Some(spec) if !own_rows => ModelInput::Pixels(spec),
+            Some(spec) if self.is_of_network(split) => ModelInput::Pixels(spec),
             _ => ModelInput::Guest(TrainingGuest {
                 guest: name.to_owned(),
                 sha256: self

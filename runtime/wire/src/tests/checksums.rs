@@ -7,7 +7,7 @@ use arrow_ipc::reader::StreamReader;
 use bytes::Bytes;
 
 fn checked(format: &RowFormat, compression: Compression, rows: &Rows) -> Vec<u8> {
-    let writer = ActivationWriter::new(format.clone(), compression, true).unwrap();
+    let writer = ActivationWriter::new(format.clone(), compression).unwrap();
     encode_by(writer, format, std::slice::from_ref(rows))
 }
 
@@ -58,7 +58,7 @@ fn a_changed_row_costs_none_of_the_others() {
 fn changed_rows_cannot_go_on_for_ever() {
     let format = RowFormat::Tensor(Values::F32, vec![1]);
     let rows = Rows::from([(0, Value::F32(vec![1.7]))]);
-    let mut writer = ActivationWriter::new(format.clone(), Compression::None, true).unwrap();
+    let mut writer = ActivationWriter::new(format.clone(), Compression::None).unwrap();
     let mut reader = ActivationReader::new(format, [0], LIMIT);
     let value = 1.7_f32.to_le_bytes();
     let refused = (0..3).find_map(|_| {

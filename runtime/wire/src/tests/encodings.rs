@@ -136,7 +136,7 @@ fn encodings_take_the_bytes_they_promise() {
         RowFormat::Tensor(Values::Int8, vec![16, 256]),
     ] {
         let tensor = Tensor::f32([rows, 16, 256], values.clone()).unwrap();
-        let mut writer = ActivationWriter::new(format.clone(), Compression::None, false).unwrap();
+        let mut writer = ActivationWriter::new(format.clone(), Compression::None).unwrap();
         let mut pieces = writer.tensor(&[0, 1, 2, 3], tensor).unwrap();
         pieces.extend(writer.finish().unwrap());
         let bytes: usize = pieces.iter().map(Bytes::len).sum();
@@ -201,7 +201,7 @@ fn what_decompresses_beyond_the_limit_is_refused() {
 #[test]
 fn long_texts_cannot_smuggle_a_bomb_past_the_limit() {
     let format = RowFormat::Tensor(Values::F32, vec![1]);
-    let mut writer = ActivationWriter::new(format.clone(), Compression::Zstd, false).unwrap();
+    let mut writer = ActivationWriter::new(format.clone(), Compression::Zstd).unwrap();
     let error = OpError::invalid("a".repeat(1 << 20));
     let mut pieces = writer.failures(&[RowFailure { position: 0, error }]).unwrap();
     pieces.extend(writer.finish().unwrap());

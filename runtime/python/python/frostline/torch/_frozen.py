@@ -205,8 +205,9 @@ class FrozenLayers:
             return split
         if split in ("auto", self.freeze):
             return self.cut
-        # Several tensors, as a plan names them.
-        return split if "," in split else network.split_cut(self.exported, split, self.cut)
+        if "," in split:
+            return ",".join(network.cut(self.exported, name) for name in split.split(","))
+        return network.split_cut(self.exported, split, self.cut)
 
     def table_of(self, train: Samples, validation: Samples) -> dict[str, Any]:
         """Return settings of a plan for images without labels: a table with a class for each image, which does not affect the costs."""

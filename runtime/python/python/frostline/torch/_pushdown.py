@@ -86,7 +86,7 @@ def pushdown(
         `suffix(*x)` returns the output. The same applies to a module with several output tensors.
     :param batch: Total number of samples per batch of all processes. The last batch of an epoch can be smaller.
     :param seed: Seed of the division into parts and of the order of epochs.
-    :param split: Cut from which hosts send activations: `none`, `input`, or a module or tensor at or before `freeze`, such as
+    :param split: Cut from which hosts send activations: `none`, `input`, or modules or tensors at or before `freeze`, such as
         `a,b` for `freeze=["a", "b"]`. `auto` measures hosts, link and this machine, as `frostline plan` does. If a guest or no
         hosts are set, `auto` is the freeze cut, or `none` if the host on this machine refuses the layers. The split does not
         affect the activations at the freeze cut.

@@ -21,9 +21,8 @@ struct FirstImages {
 
 impl TrainingRun {
     /// Compares the activations at the freeze cut of the first images with those that ONNX Runtime computes
-    /// without optimizations. Cached features are not compared again. A custom guest can compute
-    /// its activations from other pixels than those it returns, and activations in int8 differ as expected; in
-    /// both cases, the f32 layers run on this machine.
+    /// without optimizations. Cached features are not compared again. If the guest defines the tensors at the split, or
+    /// activations are computed in int8, the f32 layers run on this machine instead.
     pub(crate) async fn check_frozen_layers(
         &mut self,
         job: &Job,
@@ -35,10 +34,11 @@ impl TrainingRun {
         let Some(images) = self.first_images().await? else {
             return Ok(());
         };
-        let Some(input) = self.input_of(&images, job.guest.is_stock()).await? else {
+        let Some(input) = self.input_of(&images).await? else {
             return Ok(());
         };
-        let activations = match job.guest.is_stock() && network.int8.is_none() {
+        let is_of_network = self.phase.offer.is_of_network(&images.source.split);
+        let activations = match is_of_network && network.int8.is_none() {
             true => match self.activations_of(&images).await? {
                 None => return Ok(()),
                 activations => activations,
@@ -86,11 +86,7 @@ impl TrainingRun {
 
     /// Returns the network input for `images`, or `None` if it is unavailable, with a warning if the reason is
     /// the guest.
-    async fn input_of(
-        &self,
-        images: &FirstImages,
-        stock_guest: bool,
-    ) -> Result<Option<Tensor>, TrainerError> {
+    async fn input_of(&self, images: &FirstImages) -> Result<Option<Tensor>, TrainerError> {
         if let Split::None | Split::Input = images.source.split {
             return Ok(Some(images.rows.clone()));
         }
@@ -106,7 +102,7 @@ impl TrainingRun {
                 .source_at(&Split::Input, Encoding::U8, COMPARED_IMAGES)?
         };
         match self.fetch(images, source).await {
-            Err(error @ ClientError::Refused { .. }) if !stock_guest => {
+            Err(error @ ClientError::Refused { .. }) => {
                 self.warn_no_pixels(&error.to_string());
                 Ok(None)
             }
