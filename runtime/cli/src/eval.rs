@@ -7,7 +7,7 @@ use crate::output::{print_json, stdout};
 use crate::reporter::Reporter;
 use crate::train::{model_name, read_model_and_pixels};
 use anyhow::Result;
-use frostline_trainer::{Evaluation, EvaluationJob, Guest, Tables, evaluate};
+use frostline_trainer::{Evaluation, EvaluationJob, Tables, evaluate};
 use std::io::Write;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -17,11 +17,7 @@ pub(crate) async fn run(flags: EvalFlags, json: bool, stop: &CancellationToken) 
     let job = EvaluationJob {
         model: read_model_and_pixels(&flags.inputs.model, &flags.inputs.interface, &pixels)?,
         model_name: model_name(&flags.inputs.model),
-        guest: flags
-            .guest
-            .as_deref()
-            .map(|file| Guest::read(Some(file), flags.parameters.as_deref()))
-            .transpose()?,
+        guest: flags.guest.read()?,
         root: data_url(&flags.inputs.data)?,
         part: flags.part,
         layout: flags.inputs.layout,

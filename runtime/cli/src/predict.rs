@@ -32,9 +32,7 @@ struct UnusableImage<'a> {
 
 pub(crate) async fn run(flags: PredictFlags, json: bool, stop: &CancellationToken) -> Result<()> {
     let pixels = flags.pixels.settings()?;
-    let guest = flags.guest.as_deref();
-    let guest = guest.map(|file| Guest::read(Some(file), flags.parameters.as_deref()));
-    let guest = guest.transpose()?;
+    let guest = flags.guest.read()?;
     let job = PredictionJob {
         model: read_model_and_pixels(&flags.model, &flags.interface, &pixels)?,
         paths: flags.paths,

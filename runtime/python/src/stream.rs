@@ -6,7 +6,7 @@ use crate::features::FeatureCache;
 use crate::process::{PerProcess, wait};
 use crate::rows::{PassRequest, Rows};
 use crate::settings::{StreamSettings, read};
-use frostline_client::{ClientError, Notice};
+use frostline_client::{ClientError, Notice, Source};
 use frostline_rows::PrefetchLimits;
 use frostline_tensor::SampleRef;
 use frostline_wire::ObjectInfo;
@@ -93,15 +93,24 @@ impl Stream {
 
     /// Returns the shape of a sample's activations at `cut`.
     fn shape(&self, py: Python<'_>, cut: &str) -> PyResult<Vec<usize>> {
-        let live = self.live(py)?;
-        let source = wait(py, live.source(cut))?;
-        source
-            .map(|source| source.shape)
-            .map_err(|error| errors::from_inquiry(py, &error))
+        Ok(self.source(py, cut)?.shape)
+    }
+
+    /// Returns the names, types and shapes of the tensors that a row at `cut` concatenates.
+    fn tensors(&self, py: Python<'_>, cut: &str) -> PyResult<Vec<(String, String, Vec<usize>)>> {
+        let tensors = self.source(py, cut)?.tensors.into_iter();
+        Ok(tensors
+            .map(|tensor| (tensor.name, tensor.dtype.to_string(), tensor.shape))
+            .collect())
     }
 }
 
 impl Stream {
+    fn source(&self, py: Python<'_>, cut: &str) -> PyResult<Source> {
+        let live = self.live(py)?;
+        wait(py, live.source(cut))?.map_err(|error| errors::from_inquiry(py, &error))
+    }
+
     fn live(&self, py: Python<'_>) -> PyResult<Arc<StreamConnections>> {
         if let Some(live) = self.live.existing() {
             return Ok(live);

@@ -279,6 +279,22 @@ class Features(unittest.TestCase):
                 suffix, _ = self.assert_trains_alike(lambda form=form: Branched(form), "branches")
                 self.assertEqual(suffix.row_shapes, ((8, 3, 3), (4, 7, 7)))
 
+    def test_each_tensor_is_extracted_to_its_own_column(self):
+        model = made(lambda: Branched("tuple"))
+        keys = [value.key for value in self.client.objects(self.data)][:4]
+        reader = fl.extract(model, "branches", self.data, keys=keys, client=self.client, pixels=frostline.pixels(SIZE, SIZE), size=SIZE)
+        table = reader.read_all()
+        columns = [name for name in table.column_names if name.startswith("activation")]
+        self.assertEqual(table.column_names, ["key", "split", "label", *columns])
+        pixels = self.client.extract(self.data, None, "none", keys=keys, parameters=frostline.pixels(SIZE, SIZE)).read_all()
+        images = torch.from_numpy(pixels["activation"].combine_chunks().to_numpy_ndarray())
+        with torch.no_grad():
+            expected = torch.utils._pytree.tree_leaves(model.branches(model.stem(images)))
+        self.assertEqual(len(columns), len(expected))
+        for name, tensor in zip(columns, expected, strict=True):
+            found = torch.from_numpy(table[name].combine_chunks().to_numpy_ndarray())
+            torch.testing.assert_close(found, tensor, rtol=1e-4, atol=1e-5)
+
     def test_a_u_net_on_a_resnet(self):
         self.assert_trains_alike(UNet, [f"encoder.layer{number}" for number in range(1, 5)])
 

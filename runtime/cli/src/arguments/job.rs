@@ -9,6 +9,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use frostline_client::Part;
 use frostline_job::flags::{GivenFlags, named, positive};
 use frostline_job::{HostList, HostTerms, JobSpec, OnBadSample, PixelFlags, Unlisted};
+use frostline_trainer::{Guest, TrainerError};
 use frostline_wire::{Encoding, Layout};
 use std::path::PathBuf;
 
@@ -137,12 +138,8 @@ pub(crate) struct EvalFlags {
     /// numbers, the columns are label:NAME, predicted:NAME and, for labels, probability:NAME
     #[arg(long, value_name = "FILE")]
     pub(crate) predictions: Option<PathBuf>,
-    /// Guest used in training, required if it computes the network's input differently
-    #[arg(long, value_name = "FILE")]
-    pub(crate) guest: Option<PathBuf>,
-    /// Text passed to the guest unchanged [default: the text from training]
-    #[arg(long, value_name = "TEXT", requires = "guest")]
-    pub(crate) parameters: Option<String>,
+    #[command(flatten)]
+    pub(crate) guest: TrainedGuest,
     #[command(flatten)]
     pub(crate) pixels: GivenFlags<PixelFlags>,
     #[command(flatten)]
@@ -155,7 +152,7 @@ pub(crate) struct EvalFlags {
 ///
 /// Runs without a storage host. Prints a line for each image, which contains the most likely classes and
 /// probabilities, the decision for each label, or the predicted numbers. Unusable images are reported on
-/// standard error and skipped. In this case, the exit code is 1.
+/// standard error and skipped. In this case, the exit code is 1. A guest reads all files of a folder.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -180,12 +177,8 @@ pub(crate) struct PredictFlags {
     /// other images. Use 1 for the fastest result for a single image
     #[arg(long, default_value_t = 16, value_parser = positive)]
     pub(crate) batch: usize,
-    /// Guest used in training, required if it computes the network's input differently. It reads all files of a folder
-    #[arg(long, value_name = "FILE")]
-    pub(crate) guest: Option<PathBuf>,
-    /// Text passed to the guest unchanged [default: the text from training]
-    #[arg(long, value_name = "TEXT", requires = "guest")]
-    pub(crate) parameters: Option<String>,
+    #[command(flatten)]
+    pub(crate) guest: TrainedGuest,
     #[command(flatten)]
     pub(crate) pixels: GivenFlags<PixelFlags>,
     /// Maximum number of pixels of an image (width times height) [default: 268435456, for photos of 200
@@ -229,7 +222,8 @@ pub(crate) struct ProfileFlags {
 /// The file contains a row per image, sorted by key. The columns are key, split (train, validation or test),
 /// label (the class) and activation (a list of f32 with a fixed length). Split and label are null if the
 /// location of the image does not determine them. The shape of the activations is stored in the metadata of
-/// the field, as JSON. pyarrow, Hugging Face datasets, DuckDB, Lance and Polars can read these files. If the
+/// the field, as JSON. A cut through several tensors has a column activation/NAME for each of them, and columns of
+/// integers contain integers. pyarrow, Hugging Face datasets, DuckDB, Lance and Polars can read these files. If the
 /// command fails, no file is written.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -240,8 +234,8 @@ Examples:
 pub(crate) struct ExtractFlags {
     #[command(flatten)]
     pub(crate) inputs: Inputs,
-    /// Extract the output of this tensor or module, see `frostline model show`. Several names, separated by
-    /// commas, are flattened and concatenated. The value output selects the output of a backbone without a
+    /// Extract the output of this tensor or module, see `frostline model show`. Several names are separated by
+    /// commas. The value output selects the output of a backbone without a
     /// classifier, with pooling for feature maps and tokens [default: the last cut before the classifier]
     #[arg(long, value_name = "CUT")]
     pub(crate) cut: Option<String>,
@@ -305,6 +299,26 @@ pub(crate) struct Inputs {
     /// Layout of the images (auto detects the layout)
     #[arg(long, default_value = "auto", value_parser = named::<Layout>())]
     pub(crate) layout: Layout,
+}
+
+/// Guest of a trained model.
+#[derive(Debug, Args)]
+pub(crate) struct TrainedGuest {
+    /// Guest used in training, required if it computes the network's input differently
+    #[arg(long, value_name = "FILE")]
+    guest: Option<PathBuf>,
+    /// Text passed to the guest unchanged [default: the text from training]
+    #[arg(long, value_name = "TEXT", requires = "guest")]
+    parameters: Option<String>,
+}
+
+impl TrainedGuest {
+    /// Reads the guest, if one is set.
+    pub(crate) fn read(&self) -> Result<Option<Guest>, TrainerError> {
+        let file = self.guest.as_deref();
+        let guest = file.map(|file| Guest::read(Some(file), self.parameters.as_deref()));
+        guest.transpose()
+    }
 }
 
 /// Compute resources of the trainer.

@@ -131,7 +131,7 @@ mod tests {
     use std::collections::HashMap;
 
     fn write(path: &Path, finish: bool) {
-        let rows = RowSchema::new(&[2, 3]).unwrap();
+        let rows = RowSchema::new(&[2, 3], &[]).unwrap();
         let mut file = RowFile::create(path, Format::from_extension(path).unwrap(), rows.schema()).unwrap();
         for count in [2, 1] {
             let place = SampleAnnotation {

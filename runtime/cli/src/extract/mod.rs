@@ -51,7 +51,7 @@ struct Done {
 /// Writes activations with these keys to a file, without splits and labels. Blocks.
 pub(crate) fn write_activations(path: &Path, keys: Vec<&str>, activations: &Tensor) -> Result<()> {
     let shape = activations.shape().dims().get(1..).unwrap_or_default();
-    let rows = RowSchema::new(shape)?;
+    let rows = RowSchema::new(shape, &[])?;
     let values = values_of(activations)?;
     let mut file = RowFile::create(path, check_output(path)?, rows.schema())?;
     file.write(&rows.batch(keys, values, &HashMap::new())?)?;
@@ -102,7 +102,7 @@ async fn extract(
     let (samples, places) = listed(flags, &asked, &hosts, reporter).await?;
     let (remote, cache) = checked(flags, &asked, &hosts, &samples, reporter).await?;
     let shape = remote.source.shape.clone();
-    let rows = RowSchema::new(&shape)?;
+    let rows = RowSchema::new(&shape, &remote.source.tensors)?;
     let mut writing = Writing {
         file: RowFile::create(&flags.out, asked.format, rows.schema())?,
         rows,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -243,7 +244,8 @@ class Client:
 
         Rows are in the requested order. The columns are ``key`` (string), ``split`` (``train``, ``validation``, ``test``
         or null), ``label`` (class as a string, or null) and ``activation`` (fixed-shape tensor of float32 with the shape
-        of one sample at the cut; ``tensor.to_numpy_ndarray()`` returns ``[rows, *shape]``). Activations are never null.
+        of one sample at the cut; ``tensor.to_numpy_ndarray()`` returns ``[rows, *shape]``). A cut through several tensors has
+        a column ``activation/NAME`` for each of them instead, and integers are integers. Activations are never null.
         The reader raises an exception on failure, so reading to the end yields all rows.
 
         :param model: Path or content of an ONNX file, or the result of :meth:`push_model`. Can be ``None`` at the cut
@@ -450,21 +452,28 @@ def record_batches(source: Source, listed: list[Object], batch: int) -> pyarrow.
 
     shape = source.shape()
     source = dataclasses.replace(source, row=tuple(shape))
-    kind = pyarrow.fixed_shape_tensor(pyarrow.float32(), shape)
+    elements = {"u8": pyarrow.uint8(), "i32": pyarrow.int32(), "i64": pyarrow.int64()}
+    tensors = source.tensors()
+    kinds = [pyarrow.fixed_shape_tensor(elements.get(kind, pyarrow.float32()), dims) for _, kind, dims in tensors or [("", "f32", shape)]]
+    names = [f"activation/{name}" for name, *_ in tensors] or ["activation"]
     fields = [
         pyarrow.field("key", pyarrow.string(), nullable=False),
         pyarrow.field("split", pyarrow.string()),
         pyarrow.field("label", pyarrow.string()),
-        pyarrow.field("activation", kind, nullable=False),
+        *(pyarrow.field(name, kind, nullable=False) for name, kind in zip(names, kinds, strict=True)),
     ]
     schema = pyarrow.schema(fields)
 
     def batches() -> Iterator[pyarrow.RecordBatch]:
         for data, places, _ in source.rows(listed, batch):
-            values = pyarrow.array(data.reshape(-1))
-            storage = pyarrow.FixedSizeListArray.from_arrays(values, data.size // len(data)) if len(data) else pyarrow.array([], kind.storage_type)
             columns = [pyarrow.array([getattr(listed[place], name) for place in places], pyarrow.string()) for name in ("key", "part", "label")]
-            columns.append(pyarrow.ExtensionArray.from_storage(kind, storage))
+            rows, start = data.reshape(len(data), math.prod(shape)), 0
+            for kind in kinds:
+                end = start + math.prod(kind.shape)
+                values = pyarrow.array(rows[:, start:end].reshape(-1).astype(kind.value_type.to_pandas_dtype(), copy=False))
+                storage = pyarrow.FixedSizeListArray.from_arrays(values, math.prod(kind.shape))
+                columns.append(pyarrow.ExtensionArray.from_storage(kind, storage))
+                start = end
             yield pyarrow.RecordBatch.from_arrays(columns, schema=schema)
 
     return pyarrow.RecordBatchReader.from_batches(schema, batches())

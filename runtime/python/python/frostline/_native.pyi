@@ -80,6 +80,9 @@ class Stream:
     def shape(self, cut: str) -> list[int]:
         """Return the shape of a sample's activations at the cut."""
 
+    def tensors(self, cut: str) -> list[tuple[str, str, list[int]]]:
+        """Return (name, type, shape) of each tensor that a row concatenates, in this order. Empty for a single tensor."""
+
 @final
 class Rows(Iterator[Batch]):
     """Batches of a pass, for use in the process that called :meth:`Stream.rows`."""

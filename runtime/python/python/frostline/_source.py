@@ -115,6 +115,10 @@ class Source:
             return self._stream().shape(self.split)
         return _session(self.middle, 1).get_outputs()[0].shape[1:]
 
+    def tensors(self):
+        """Return (name, type, shape) of each tensor that a row concatenates. Empty for a single tensor."""
+        return [] if self.middle else self._stream().tensors(self.split)
+
     def rows(self, samples, batch, view=None, repeats=True):
         """Yield (rows, indices, failures) for each batch of samples, in order.
 

@@ -231,7 +231,7 @@ def extract(
     """Read the activations of all images under `data`, labeled or not, at the output of the module `cut`.
 
     The model runs in evaluation mode. Returns a reader of record batches with the columns `key`, `split`, `label` and
-    `activation`; see `frostline.Client.extract`. Raises the same exceptions as `pushdown`.
+    `activation`, or `activation/NAME` for each of several tensors; see `frostline.Client.extract`. Raises the same exceptions as `pushdown`.
 
     :param model: See `pushdown`.
     :param cut: A module or its path.
