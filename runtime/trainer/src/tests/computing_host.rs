@@ -3,6 +3,7 @@ use frostline_engine::{Session, SessionOptions};
 use frostline_fake_host::{Answer, FakeHost, Reply, extraction};
 use frostline_graph::Model;
 use frostline_images::{DecodeLimits, load_augmented, normalize};
+use frostline_profile::cut_tensors;
 use frostline_tensor::{Data, OpError, PixelSpec, Tensor};
 use frostline_wire::{
     Activation, Description, DescriptionRequest, ExtractionRequest, GuestInfo, ModelInfo, ObjectInfo,
@@ -189,9 +190,9 @@ impl Storage {
                 let part = model.slice(None, Some(cut)).unwrap().to_bytes().unwrap();
                 let session = Session::open(&part, &SessionOptions::default()).unwrap();
                 stage = Some((session, network.input.name.clone()));
-                encoding
-                    .values
-                    .rows(network.cut(cut).unwrap().shape.dims().to_vec())
+                let cut = network.cut(cut).unwrap();
+                let tensors = cut_tensors(cut);
+                encoding.values.rows_of(cut.shape.dims().to_vec(), &tensors)
             }
         };
         let mut answer = Answer::compressed(format.clone(), request.encoding.compression);

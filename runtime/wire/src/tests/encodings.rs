@@ -38,11 +38,18 @@ fn as_decoded(encoding: Values, shape: &[usize], values: &[f32]) -> Vec<f32> {
             let slices = shape.first().filter(|first| values.len() / **first >= 64);
             as_eight_bits(values, slices.copied().unwrap_or(1))
         }
-        // Integers have no negative zero.
-        Values::I32 | Values::U8 if values.iter().all(|value| value.fract() == 0.0) => {
-            values.iter().map(|value| value + 0.0).collect()
-        }
-        Values::F32 | Values::I32 | Values::U8 => values.to_vec(),
+        Values::I32 => as_integers(values, |value| f64::from(value as i32)),
+        Values::U8 => as_integers(values, |value| f64::from(value as u8)),
+        Values::F32 => values.to_vec(),
+    }
+}
+
+/// Integers have no negative zero. If a value is not an integer of this type, all values are exact.
+fn as_integers(values: &[f32], cast: fn(f32) -> f64) -> Vec<f32> {
+    let integers: Vec<f32> = values.iter().map(|value| cast(*value) as f32).collect();
+    match integers == values {
+        true => integers,
+        false => values.to_vec(),
     }
 }
 
