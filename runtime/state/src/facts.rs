@@ -13,6 +13,7 @@ pub struct ModelFacts {
     /// Shape of a sample, without the batch.
     pub input_shape: Vec<usize>,
     /// Inputs of the network that the host joins into `input`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub joined_inputs: Vec<TensorInfo>,
     /// Tensors at which the model can be split.
     pub cuts: Vec<CutInfo>,

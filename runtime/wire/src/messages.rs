@@ -64,6 +64,7 @@ pub struct CutInfo {
     /// Fraction of multiply-adds before the cut (0 to 1).
     pub compute_share: f64,
     /// Tensors that the model concatenates at a joint cut, in this order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tensors: Vec<TensorInfo>,
 }
 

@@ -48,8 +48,8 @@ fn a_shared_model_serves_every_tenant_until_it_is_removed() {
     assert_eq!(seen[0]["sha256"], version["sha256"]);
     let own = place.models(&acme);
     assert_eq!(
-        (own.len(), own[0].get("shared")),
-        (1, None),
+        (own.len(), &own[0]["shared"]),
+        (1, &false.into()),
         "expected precedence of the tenant's model"
     );
     assert!(place.answers(&["model", "list", "other"]).is_empty());
