@@ -6,10 +6,10 @@ use crate::scene::backbone;
 use anyhow::{Context, Result, ensure};
 use frostline_client::{ClientError, HostClient};
 use frostline_graph::Model;
-use frostline_trainer::Guest;
+use frostline_trainer::{Guest, cut_tensors};
 use frostline_wire::{
-    Encoding, ExtractionRequest, Layout, RequestedSample, RowFormat, RowValue, SampleRef, Split,
-    StageSeconds, Terms, UploadRef, Values,
+    Encoding, ExtractionRequest, Layout, RequestedSample, RowFormat, SampleRef, Split, StageSeconds, Terms,
+    UploadRef, Values,
 };
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -69,7 +69,8 @@ impl Neighbor {
             digests: false,
             samples: photos(scene, PHOTOS),
         };
-        let format = RowFormat::Tensor(Values::F32, network.cut(&cut)?.shape.dims().to_vec());
+        let joint = network.cut(&cut)?;
+        let format = Values::F32.rows_of(joint.shape.dims().to_vec(), &cut_tensors(joint));
         let mut neighbor = Self {
             client,
             request,
@@ -234,12 +235,14 @@ impl Neighbor {
             .client
             .extract(request, self.format.clone(), 64 << 20)
             .await?;
+        let elements = self.format.width()?.context("the cut has no fixed shape")?;
         let mut rows = BTreeMap::new();
         while let Some(batches) = answer.next().await? {
             for row in batches.iter().flat_map(|batch| batch.rows()) {
                 let row = row?;
+                let mut values = vec![0.0; elements];
                 match row.outcome {
-                    Ok(RowValue::F32(values)) => rows.insert(row.position, values.to_vec()),
+                    Ok(value) if value.read_into(&mut values) => rows.insert(row.position, values),
                     other => anyhow::bail!("photo {}: {other:?}", row.position),
                 };
             }
