@@ -27,7 +27,7 @@ def computed() -> Iterator[list[str]]:
     class Recorded:
         def __init__(self, source: Source) -> None:
             self.stream = opened(source)
-            self.shape = self.stream.shape
+            self.shape, self.tensors = self.stream.shape, self.stream.tensors
 
         def rows(self, samples: list[Any], *arguments: Any, **options: Any) -> Iterator[Any]:
             for batch in self.stream.rows(samples, *arguments, **options):
